@@ -174,9 +174,14 @@ def test_ways_of_cudecomp_that_are_tried():
 BAD_FILES = [
     ("mine", "notes.txt.*: Expecting value"),
     ("[]", "it holds a JSON value of type list, not an object"),
+    ("{}", "decompops did not write it"),
+    ('{"KEY": 1}', "decompops did not write it"),
     ("3", "it holds a JSON value of type int, not an object"),
     (b"\xff", "can't decode"),
-    *((f'{{"KEY": {value}}}', f"it says {value}, of 4 candidates") for value in (4, -1, "true", "1.5")),
+    *(
+        (f'{{"decompops": "choices of autotune", "KEY": {value}}}', f"it says {value}, of 4 candidates")
+        for value in (4, -1, "true", "1.5")
+    ),
 ]
 
 
@@ -192,7 +197,7 @@ def test_a_cache_that_is_none(plain, tmp_path, monkeypatch, content, message):
 
 
 def test_a_cache_that_cannot_be_written(plain, tmp_path, monkeypatch):
-    for path, message in ((tmp_path / "none" / "a.json", "none is no folder"), (tmp_path, "directory")):
+    for path, message in ((tmp_path / "none" / "a.json", "none is no folder"), (tmp_path, "not a regular file")):
         with pytest.raises(ValueError, match=f"`cache` must be a JSON file .*{message}"):
             plain.autotune((8, 8, 8), cache=path, on_trial=pytest.fail)
     monkeypatch.setitem(plain.autotune.__globals__, "fastest", lambda *_: (tmp_path / "a.json").mkdir() or 2)
@@ -312,7 +317,7 @@ def test_cache(clock, tmp_path):
     assert calls_of(dtype="complex64") > 0
     assert calls_of(operator=lambda dec: dops.FFT3D(dec, real=True)) > 0
     assert calls_of(operator=lambda dec: dops.FFT3D(dec, real=True)) == 0
-    assert len(json.loads(path.read_text())) == 3
+    assert len(json.loads(path.read_text())) == 1 + 3  # The first entry marks the file as one of decompops.
     assert [file.name for file in tmp_path.iterdir()] == ["choices.json"]
 
 

@@ -268,6 +268,37 @@ def test_other_schemas_are_refused(report, tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["../outside", "/tmp/outside", "a/b", "", ".hidden", None])
+def test_a_report_is_not_written_outside_its_folder(report, tmp_path, capsys, name):
+    file = tmp_path / "crafted.json"
+    file.write_text(json.dumps({**report, "name": name}))
+    with pytest.raises(SystemExit):
+        cli.main(["report", "--from", str(file), "--out", str(tmp_path / "in" / "out")])
+    assert "whose `name` is a file name without a folder; got" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("end", [".json", ".md", "-scaling.svg", "-benchmarks.svg"])
+def test_a_report_replaces_only_files_of_reports(report, tmp_path, capsys, end):
+    """A report replaces its own files, but neither a file of somebody else nor one of a temporary name."""
+    file, out = tmp_path / "report.json", tmp_path / "out"
+    file.write_text(json.dumps(report, indent=1))
+    for _ in range(2):
+        assert cli.main(["report", "--from", str(file), "--out", str(out)]) == 0
+    other, part = out / f"tiny{end}", out / "tiny.part"
+    other.write_text("years of work")
+    part.write_text("years of work")
+    commands = [["--name", "tiny", "--sections", "hardware"], *([["--from", str(file)]] if end == ".md" else [])]
+    for command in commands:
+        with pytest.raises(SystemExit):
+            cli.main(["report", *command, "--out", str(out)])
+        assert f"{other}, which decompops did not write" in capsys.readouterr().err
+    assert other.read_text() == part.read_text() == "years of work"
+    other.unlink()
+    Report("tiny", out / "tiny.json", shared=False, note="").write()
+    assert part.read_text() == "years of work"
+
+
 def test_a_section_that_fails_is_recorded(setting, monkeypatch, tmp_path, capsys):
     def broken(setting, results):
         raise ValueError("no such thing\nsecond line")

@@ -13,10 +13,13 @@ import jax
 
 from .._backend.xla import XLA
 from .._decomposition import Decomposition
+from .._ownership import open_regular, replace_file
 from .trial import Operator, Task
 
 
 _UNKNOWN, _BAD = -1, -2
+# The entry of the file that marks it as one of this library.
+_MARK = {"decompops": "choices of autotune"}
 Candidates = list[Decomposition]
 
 
@@ -118,15 +121,24 @@ def _choice(path: str | os.PathLike, key: str, candidates: int) -> int:
 
 def _read(path: str | os.PathLike) -> dict[str, Any]:
     try:
-        choices = json.loads(Path(path).read_text())
+        with open_regular(Path(path)) as file:
+            choices = json.loads(file.read())
     except FileNotFoundError:
-        return {}
+        return dict(_MARK)
     if not isinstance(choices, dict):
         raise ValueError(f"it holds a JSON value of type {type(choices).__name__}, not an object")
+    if not _MARK.items() <= choices.items():
+        raise ValueError("decompops did not write it")
     return choices
 
 
+def _is_own(path: Path) -> bool:
+    try:
+        return bool(_read(path))
+    except ValueError:
+        return False
+
+
 def _write(path: str | os.PathLike, key: str, choice: int) -> None:
-    new = Path(f"{os.fspath(path)}.{os.getpid()}")
-    new.write_text(json.dumps(_read(path) | {key: choice}, indent=2))
-    new.replace(path)  # replaces the file in one step, because another job may be reading
+    # The file is replaced in one step, because another job may be reading.
+    replace_file(Path(path), json.dumps(_read(path) | {key: choice}, indent=2).encode(), _is_own)

@@ -138,9 +138,14 @@ def positive(text: str) -> float:
     return parsed
 
 
+def is_file_name(text: str) -> bool:
+    """Return whether a text is a file name that `file_name` accepts."""
+    return re.fullmatch(r"[^\W_][\w.-]*", text) is not None
+
+
 def file_name(text: str) -> str:
     """Parse a file name without a folder. The name has no spaces or brackets, which would break links in Markdown."""
-    if not re.fullmatch(r"[^\W_][\w.-]*", text):
+    if not is_file_name(text):
         rule = "must be a file name without a folder, which starts with a letter or a digit and has only letters, "
         raise argparse.ArgumentTypeError(f"{rule}digits, '_', '.' and '-'; got {text!r}")
     return text

@@ -18,6 +18,7 @@ from .._cli.arguments import Parser, add_backend, count, file_name, grid, one_of
 from .._cli.devices import default_backend, is_quiet
 from .._cli.progress import Progress
 from .._config import resolve_backend
+from .files import check_names
 from .hardware import cpu, usable_cores
 from .page import read, write_page
 from .run import Report, end_after
@@ -85,6 +86,11 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
         parser.error(str(error))
     name = options.name or default_name(setting)
     file = None if options.json else options.out / f"{name}.json"
+    try:
+        if file is not None:
+            check_names(options.out, name)
+    except OSError as error:
+        parser.error(str(error))
     report = Report(name, file, shared=options.shared, note=options.note)
     timer = end_after(start + 60 * options.minutes - time.monotonic(), report)
     # Other libraries print to stdout while they are timed. With `--json`, stdout must hold nothing but JSON.

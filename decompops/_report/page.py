@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .._cli.arguments import is_file_name
+from .files import write_own
 from .run import SCHEMA
 from .scaling_page import busy_lines, is_busy, scaling_lines, with_machine
 from .speed_page import benchmark_lines, limit_lines, memory_lines
@@ -23,6 +25,9 @@ def read(file: Path) -> Results:
     found = report.get("schema") if isinstance(report, dict) else None
     if found != SCHEMA:
         raise ValueError(f"{file} must be a report of schema {SCHEMA}; got schema {found}. Make the report again.")
+    name = report.get("name")
+    if not (isinstance(name, str) and is_file_name(name)):  # It is a part of the names of the files to write.
+        raise ValueError(f"{file} must be a report whose `name` is a file name without a folder; got {name!r}.")
     return report
 
 
@@ -40,7 +45,7 @@ def write_page(report: Results, folder: Path) -> None:
             lines += body(section["data"], report, folder)
         lines += _missing(section["data"])
     text = "\n".join(lines).rstrip() + "\n"
-    (folder / f"{report['name']}.md").write_text(text)
+    write_own(folder / f"{report['name']}.md", text.encode())
 
 
 def _head(report: Results) -> list[str]:

@@ -16,6 +16,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from .._cli.progress import Progress
+from .files import write_own
 from .hardware import private_names
 from .sections import SECTIONS
 from .setting import Setting, first_line
@@ -62,9 +63,7 @@ class Report:
         if self.file is None or jax.process_index() > 0:
             return
         with self._lock:
-            part = self.file.with_suffix(".part")
-            part.write_text(self.text())
-            os.replace(part, self.file)
+            write_own(self.file, self.text().encode())
 
     def text(self) -> str:
         """Return the report as JSON."""

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from .files import write_own
 from .scaling_page import busy_lines, scaling_lines, with_machine
 from .tables import table
 
@@ -26,4 +27,4 @@ def write_study(reports: list[dict[str, Any]], folder: Path, name: str) -> None:
         *busy_lines(reports),
         *scaling_lines(points, folder, name, shared=shared),
     ]
-    (folder / f"{name}.md").write_text("\n".join(lines).rstrip() + "\n")
+    write_own(folder / f"{name}.md", ("\n".join(lines).rstrip() + "\n").encode())

@@ -4,8 +4,11 @@ import importlib
 import importlib.util
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+from .files import CREATOR, write_own
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
@@ -60,4 +63,6 @@ def plot(path: Path, columns: int = 1, width: float = 3.4) -> Iterator[Any]:
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "decompops", "font.size": 9}):
         figure = figures.Figure(figsize=(1 + width * columns, 3.2), layout="constrained")
         yield figure.subplots(1, columns)
-        figure.savefig(path, metadata={"Date": None, "Creator": None})
+        content = BytesIO()
+        figure.savefig(content, format="svg", metadata={"Date": None, "Creator": CREATOR})
+        write_own(path, content.getvalue())

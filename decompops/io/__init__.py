@@ -1,5 +1,6 @@
 """Write sharded fields and spectra to Zarr or HDF5 files, write checkpoints of runs, and read both on any mesh."""
 
 from ._checkpoints import Checkpoints as Checkpoints
+from ._read import Snapshot as Snapshot, read as read
 from ._series import write_series as write_series
-from ._snapshot import Snapshot as Snapshot, Writer as Writer, read as read, write as write
+from ._snapshot import Writer as Writer, write as write

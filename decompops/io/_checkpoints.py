@@ -1,24 +1,23 @@
 """`Checkpoints` saves the state of a run, so that the run can continue on any mesh."""
 
 import os
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from jax import Array
-from jax.experimental import multihost_utils
 
 from .._check import check_count
 from .._layout import Layout
 from .._structure import Structure
 from ._barrier import Barrier, BrokenBarrier
+from ._checkpoint_folder import CheckpointFolder
 from ._checksums import checksum, checksum_of_json
-from ._contents import check_version, damaged
+from ._contents import Damaged, check_version, damaged
 from ._leaves import Leaf, leaves_of, name_of, warn_of_other_boxes
+from ._orbax import orbax_checkpoint, reader, reading_by_all
 
 
 # The format of checkpoints. Increase this number if older versions of the library would misread new checkpoints, or if
@@ -29,6 +28,7 @@ VERSION = 2
 class Checkpoints:
     """Save PyTrees of arrays as numbered checkpoints in a folder, and keep only the newest checkpoints.
 
+    The folder may hold other files: this class finds and removes only checkpoints that carry the mark of this folder.
     A checkpoint is either complete or absent, even if the program is killed while it writes. A checkpoint does not
     depend on the mesh, the backend or the padding of the run that wrote it. The next run can read it onto a different
     mesh. On the same mesh, the arrays that are read are bitwise equal to the saved arrays. This class needs orbax:
@@ -49,18 +49,25 @@ class Checkpoints:
     def __init__(self, folder: str | os.PathLike, *, keep: int = 2):
         """**Arguments:**
 
-        - `folder`: the folder of the checkpoints, which all processes share. It is created if it does not exist.
+        - `folder`: the folder of the checkpoints, which all processes share. `save` creates it if it does not exist.
         - `keep`: the number of checkpoints to keep. Older checkpoints are removed when a new checkpoint is complete.
 
-        **Raises:** `ValueError` if `keep` is not a positive integer; `ImportError` if orbax is not installed.
+        **Raises:** `ValueError` if `keep` is not a positive integer; `NotADirectoryError` if `folder` is a file;
+        `ImportError` if orbax is not installed.
         """
-        orbax = _orbax()
+        orbax = orbax_checkpoint()
         newest = orbax.checkpoint_managers.preservation_policy.LatestN(check_count("keep", keep))
         self.folder = Path(folder).absolute()
-        background = orbax.AsyncOptions(barrier_sync_fn=Barrier(self.folder))
-        options = orbax.CheckpointManagerOptions(preservation_policy=newest, async_options=background)
+        if self.folder.exists() and not self.folder.is_dir():
+            raise NotADirectoryError(f"`folder` must be a folder; got the file {self.folder}.")
+        self._names = CheckpointFolder(self.folder)
+        options = orbax.CheckpointManagerOptions(
+            create=False,
+            step_name_format=self._names,
+            preservation_policy=newest,
+            async_options=orbax.AsyncOptions(barrier_sync_fn=Barrier(self.folder)),
+        )
         self._manager = orbax.CheckpointManager(self.folder, options=options)
-        self._is_clean = False
 
     @property
     def latest(self) -> int | None:
@@ -71,6 +78,22 @@ class Checkpoints:
     def steps(self) -> list[int]:
         """The numbers of all checkpoints in the folder. The newest checkpoint is last."""
         return sorted(self._manager.all_steps())
+
+    def path(self, step: int) -> Path:
+        """Return the folder of a checkpoint."""
+        return self.folder / self._names.build_name(step)
+
+    def claim(self) -> None:
+        """Check that this program can save in the folder, and keep other programs from saving there until `close`.
+
+        All processes must call this method. `save` calls it first. A long program calls it at its start, so that it
+        does not compute for hours before an error.
+
+        **Raises:** `OSError` if this process cannot write to the folder, and `RuntimeError` if another process cannot.
+        `BlockingIOError` if another program saves checkpoints in this folder.
+        """
+        if self._names.claim():
+            self._manager.reload()
 
     def save(
         self,
@@ -96,10 +119,11 @@ class Checkpoints:
             `description` returns it.
 
         **Raises:** `ValueError` if `step` is not larger than all earlier numbers, or if `structures` has a name that
-        `tree` does not have. `TypeError` if `tree` is not a dictionary. `OSError` or `RuntimeError`, as in `wait`, if
-        the previous checkpoint could not be written.
+        `tree` does not have. `TypeError` if `tree` is not a dictionary. The errors of `claim`. `OSError` or
+        `RuntimeError`, as in `wait`, if the previous checkpoint could not be written.
         """
-        orbax = _orbax()
+        orbax = orbax_checkpoint()
+        self.claim()
         if self.latest is not None and step <= self.latest:
             raise ValueError(f"`step` must be larger than the newest checkpoint, {self.latest}; got {step}.")
         leaves = leaves_of(tree, structures)
@@ -115,7 +139,7 @@ class Checkpoints:
         if arrays:  # orbax refuses an empty tree.
             parts["arrays"] = orbax.args.PyTreeSave(arrays)
         self.wait()
-        self._clean()
+        self._names.check_free(step)
         self._manager.save(step, args=orbax.args.Composite(**parts), force=True)
 
     def restore(
@@ -134,10 +158,10 @@ class Checkpoints:
 
         **Returns:** a dictionary with the names and the PyTrees of `like`.
 
-        **Raises:** `FileNotFoundError` if the checkpoint does not exist. `ValueError` if it is damaged, if a different
-        version of decompops wrote it in a different format, or if its arrays differ from `like` in number, shape or
-        dtype. `ValueError` if a spectrum was saved with other bases or modes than its structure has. Damage is detected
-        by the checksum of every array.
+        **Raises:** `FileNotFoundError` if the checkpoint does not exist, or if another program removes it meanwhile.
+        `ValueError` if it is damaged, if a different version of decompops wrote it in a different format, or if its
+        arrays differ from `like` in number, shape or dtype. `ValueError` if a spectrum was saved with other bases or
+        modes than its structure has. Damage is detected by the checksum of every array.
 
         **Warns:** if the box of a state differs from the saved one.
         """
@@ -148,24 +172,16 @@ class Checkpoints:
                 f"`step` must be the number of a checkpoint in {self.folder}, which has {self._manager.all_steps()}; "
                 f"got {step}."
             )
-        where = self.folder / str(step)
-        known, leaves = self._facts(where)["leaves"], leaves_of(like, structures)
-        if known.keys() != leaves.keys():
-            missing, more = sorted(leaves.keys() - known.keys()), sorted(known.keys() - leaves.keys())
-            raise ValueError(
-                f"`like` must have the same leaves as the checkpoint {where}; got {missing}, which the checkpoint does "
-                f"not have, and lacks {more}."
-            )
-        for name, leaf in leaves.items():
-            leaf.check(name, known[name], where)
-        warn_of_other_boxes(leaves, known, where)
-        arrays = self._arrays(where, {name: leaf for name, leaf in leaves.items() if not leaf.is_number}, known)
-        for name, found in _checksums(arrays, {name: leaves[name].stored(known[name]) for name in arrays}).items():
-            if found is not None and found != known[name]["checksum"]:
-                raise damaged(where, f"the checksum of {name} is wrong")
-        values = {name: leaf.value(arrays.get(name), known[name]) for name, leaf in leaves.items()}
-        paths, tree = jax.tree_util.tree_flatten_with_path(dict(like))
-        return jax.tree.unflatten(tree, [values.get(name_of(path), leaf) for path, leaf in paths])
+        try:
+            return self._restore(self.path(step), like, structures)
+        except Damaged as error:
+            before, _ = self.steps[-1], self._manager.reload()
+            if step not in self.steps or self.steps[-1] > before:
+                raise FileNotFoundError(
+                    f"`step` must be a checkpoint that stays while it is read; got {step}, but another program saves "
+                    f"in {self.folder} and removes old checkpoints. Read the newest one, {self.latest}."
+                ) from error
+            raise
 
     def contents(self, step: int) -> dict[str, dict[str, Any]]:
         """Return the contents of a checkpoint: a dictionary of descriptions of leaves. A key is the path of a leaf.
@@ -178,14 +194,14 @@ class Checkpoints:
 
         **Raises:** `ValueError` if the checkpoint is damaged, or if a newer version of decompops wrote it.
         """
-        return self._facts(self.folder / str(step))["leaves"]
+        return self._facts(self.path(step))["leaves"]
 
     def description(self, step: int) -> dict[str, Any] | None:
         """Return the `description` that was passed to `save`; `None` without one. All processes must call this method.
 
         **Raises:** the errors of `contents`.
         """
-        return self._facts(self.folder / str(step)).get("description")
+        return self._facts(self.path(step)).get("description")
 
     def wait(self) -> None:
         """Wait until the last checkpoint is complete.
@@ -205,7 +221,10 @@ class Checkpoints:
 
     def close(self) -> None:
         """Wait until the last checkpoint is complete, and release the folder."""
-        self._manager.close()
+        try:
+            self._manager.close()
+        finally:
+            self._names.release()
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -213,22 +232,31 @@ class Checkpoints:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _clean(self) -> None:
-        """Before the first checkpoint is saved, remove what a killed program has left unfinished.
-
-        A program that only reads must not remove such files, because another program may be saving at the same time.
-        Therefore the removal that orbax offers is not used.
-        """
-        if not self._is_clean and jax.process_index() == 0:
-            for unfinished in self.folder.glob("*.orbax-checkpoint-tmp*"):
-                shutil.rmtree(unfinished, ignore_errors=True)
-        self._is_clean = True
+    def _restore(self, where: Path, like: Any, structures: Any) -> dict[str, Any]:
+        """Read the checkpoint `where`. See `restore`."""
+        known, leaves = self._facts(where)["leaves"], leaves_of(like, structures)
+        if known.keys() != leaves.keys():
+            missing, more = sorted(leaves.keys() - known.keys()), sorted(known.keys() - leaves.keys())
+            raise ValueError(
+                f"`like` must have the same leaves as the checkpoint {where}; got {missing}, which the checkpoint does "
+                f"not have, and lacks {more}."
+            )
+        for name, leaf in leaves.items():
+            leaf.check(name, known[name], where)
+        warn_of_other_boxes(leaves, known, where)
+        arrays = self._arrays(where, {name: leaf for name, leaf in leaves.items() if not leaf.is_number}, known)
+        for name, found in _checksums(arrays, {name: leaves[name].stored(known[name]) for name in arrays}).items():
+            if found is not None and found != known[name]["checksum"]:
+                raise damaged(where, f"the checksum of {name} is wrong")
+        values = {name: leaf.value(arrays.get(name), known[name]) for name, leaf in leaves.items()}
+        paths, tree = jax.tree_util.tree_flatten_with_path(dict(like))
+        return jax.tree.unflatten(tree, [values.get(name_of(path), leaf) for path, leaf in paths])
 
     def _facts(self, where: Path) -> dict[str, Any]:
         """Return what a checkpoint stores as JSON: the facts of its leaves by their paths, and its description."""
-        orbax = _orbax()
-        with _reading(where):
-            facts = _reader(orbax.JsonCheckpointHandler()).restore(where / "facts", args=orbax.args.JsonRestore())
+        orbax = orbax_checkpoint()
+        with reading_by_all(where):
+            facts = reader(orbax.JsonCheckpointHandler()).restore(where / "facts", args=orbax.args.JsonRestore())
             version = int(facts["format"])
             if version == VERSION and _checksum_of_facts(facts) != facts.get("checksum"):
                 raise ValueError("the checksum of its description is wrong")
@@ -237,13 +265,13 @@ class Checkpoints:
 
     def _arrays(self, where: Path, leaves: dict[str, "Leaf"], known: dict[str, dict]) -> dict[str, Any]:
         """Return the arrays of a checkpoint, with the padding of this mesh."""
-        orbax = _orbax()
+        orbax = orbax_checkpoint()
         options = {name: leaf.options(orbax, known[name]) for name, leaf in leaves.items()}
         if not options:
             return {}
         arrays = orbax.args.PyTreeRestore(item=dict.fromkeys(options, 0), restore_args=options)
-        with _reading(where):
-            return _reader(orbax.PyTreeCheckpointHandler()).restore(where / "arrays", args=arrays)
+        with reading_by_all(where):
+            return reader(orbax.PyTreeCheckpointHandler()).restore(where / "arrays", args=arrays)
 
 
 def _checksum_of_facts(facts: dict[str, Any]) -> int:
@@ -261,33 +289,3 @@ def _checksums(arrays: Mapping[str, Any], layouts: Mapping[str, Layout | None]) 
         else int(np.asarray(checksum(array, layouts[name])))
         for name, array in arrays.items()
     }
-
-
-def _reader(handler: Any) -> Any:
-    """Return an orbax checkpointer that does not wait for other processes when it reads, because they may fail."""
-    orbax, process = _orbax(), jax.process_index()
-    alone = orbax.options.MultiprocessingOptions(primary_host=process, active_processes={process})
-    return orbax.Checkpointer(handler, multiprocessing_options=alone)
-
-
-@contextmanager
-def _reading(where: Path) -> Iterator[None]:
-    """Raise `Damaged` on every process if reading fails on one process."""
-    error = None
-    try:
-        yield
-    except Exception as raised:  # The parts of orbax raise errors of many types.
-        error = raised
-    failed = np.ravel(multihost_utils.process_allgather(np.array(error is not None)))
-    if error is not None:
-        raise damaged(where, error) from error
-    if failed.any():
-        raise damaged(where, f"process {failed.argmax()} cannot read it")
-
-
-def _orbax() -> Any:
-    try:
-        import orbax.checkpoint
-    except ImportError as error:
-        raise ImportError("Checkpoints need orbax: pip install orbax-checkpoint.") from error
-    return orbax.checkpoint

@@ -23,10 +23,12 @@ from ._checksums import checksum_of_json
 # would misread old files. Files of format 1 have no checksum of their description.
 VERSION = 2
 FORMAT, CHECKSUM, SPACE, LENGTHS, BOX = "decompops_format", "decompops_checksum", "space", "lengths", "box"
+# A random text. It tells a snapshot from another one that was written at the same path with the same arguments.
+IDENTITY = "decompops_identity"
 # The attributes with this prefix say what the numbers of a spectrum mean: see `Expansion.facts`.
 MEANING = "spectrum_"
 MEANINGS = tuple(f"{MEANING}{name}" for name in ("bases", "shape", "modes", "norm", "nyquist"))
-RESERVED = (FORMAT, CHECKSUM, SPACE, LENGTHS, BOX, *MEANINGS)
+RESERVED = (FORMAT, CHECKSUM, IDENTITY, SPACE, LENGTHS, BOX, *MEANINGS)
 TIME = "time"
 
 
@@ -72,6 +74,11 @@ class Contents:
         attributes = {name: value for name, value in self.attributes.items() if name != CHECKSUM}
         return checksum_of_json([variables, coordinates, self.units, attributes])
 
+    def identified(self, identity: str) -> "Contents":
+        """Return the contents with the identity of a snapshot, and with their checksum."""
+        contents = replace(self, attributes={**self.attributes, IDENTITY: identity})
+        return replace(contents, attributes={**contents.attributes, CHECKSUM: contents.checksum})
+
 
 def describe(
     arrays: Mapping[str, Any],
@@ -83,7 +90,7 @@ def describe(
     units: Mapping[str, str] | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> tuple[Contents, Layout]:
-    """Return the contents of a file with these arrays, and the layout of the arrays.
+    """Return the contents of a file with these arrays, without an identity, and the layout of the arrays.
 
     Raises `ValueError` or `TypeError` for invalid arguments.
     """
@@ -110,8 +117,7 @@ def describe(
         facts[BOX] = list(known.lengths)
     if space == "spectrum" and isinstance(grid, AbstractTransform) and grid.expansion is not None:
         facts |= {f"{MEANING}{name}": value for name, value in grid.expansion.facts.items()}
-    contents = Contents(variables, coordinates, units, {**check_attributes(attributes, RESERVED), **facts})
-    return replace(contents, attributes={**contents.attributes, CHECKSUM: contents.checksum}), layout
+    return Contents(variables, coordinates, units, {**check_attributes(attributes, RESERVED), **facts}), layout
 
 
 def check_format(attributes: Mapping[str, Any], path: Any) -> None:
@@ -126,7 +132,10 @@ def check_contents(contents: Contents) -> Contents:
     """Return `contents`. Raises `ValueError` if the description of a file is damaged."""
     if contents.attributes.get(CHECKSUM) != contents.checksum:
         raise ValueError("the checksum of its description is wrong")
-    fits = all(v.shape[-len(contents.lengths) :] == contents.lengths for v in contents.variables.values())
+    names = [*contents.variables, *contents.coordinates]
+    fits = all(name.isidentifier() for name in names) and all(
+        v.shape[-len(contents.lengths) :] == contents.lengths for v in contents.variables.values()
+    )
     if not fits or contents.space not in get_args(Space):
         raise ValueError("its attributes and its arrays contradict each other")
     return contents

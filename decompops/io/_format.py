@@ -27,6 +27,10 @@ class AbstractFile(abc.ABC):
         Several threads call this method at the same time. Raises `ValueError` if the data is damaged.
         """
 
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close the snapshot."""
+
 
 class AbstractFormat(abc.ABC):
     """A format in which snapshots are stored: arrays in chunks. Each chunk has a checksum."""
@@ -38,8 +42,19 @@ class AbstractFormat(abc.ABC):
         """Raise `ValueError` or `TypeError` if this format cannot store the contents at this path."""
 
     @abc.abstractmethod
-    def may_replace(self, path: Path) -> bool:
-        """Return whether a snapshot may replace the file or folder at `path`."""
+    def paths(self, path: Path, contents: Contents) -> tuple[Path, ...]:
+        """Return the paths of all files and folders that a snapshot at `path` consists of."""
+
+    @abc.abstractmethod
+    def check_own(self, path: Path) -> None:
+        """Raise `FileExistsError` if something is at one of these paths that this library did not write."""
+
+    @abc.abstractmethod
+    def stamp(self, path: Path) -> bytes | None:
+        """Return bytes that change if another snapshot replaces the one at `path`, or `None` if it has just vanished.
+
+        They are empty for a format whose snapshots stay readable, as they were when they were opened.
+        """
 
     @abc.abstractmethod
     def create(self, path: Path, contents: Contents, chunks: Mapping[str, tuple[int, ...]]) -> None:
@@ -58,4 +73,7 @@ class AbstractFormat(abc.ABC):
 
     @abc.abstractmethod
     def open(self, path: Path) -> AbstractFile:
-        """Open a snapshot. Raises `ValueError` if it is damaged, or if this library did not write it."""
+        """Open a snapshot. Raises `ValueError` if it is damaged, or if this library did not write it.
+
+        Nothing that is not really in the file is read, so the memory that this takes is at most the size of the file.
+        """

@@ -9,9 +9,7 @@ segmentation fault.)
 import math
 import os
 import zlib
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -19,11 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from .._ownership import in_the_way, open_regular
 from ._contents import LENGTHS, Contents, Variable, check_contents, check_format, damaged, reading
 from ._format import AbstractFile, AbstractFormat, Cells
-from ._parts import THREADS, Bounds, reversed_grid, slices
+from ._parallel import in_parallel
+from ._parts import Bounds, reversed_grid, slices
 from ._seal import is_intact, seal
-from ._xdmf import DIMENSIONS, warn_of_hidden, write_xdmf
+from ._xdmf import DIMENSIONS, is_own_xdmf, warn_of_hidden, xdmf
 
 
 # The name that netCDF gives to a dimension without coordinates.
@@ -57,8 +57,28 @@ class HDF5(AbstractFormat):
         if _has_xdmf(contents):
             warn_of_hidden(contents, stacklevel=4)
 
-    def may_replace(self, path: Path) -> bool:
-        return path.is_file()
+    def paths(self, path: Path, contents: Contents) -> tuple[Path, ...]:
+        # The name u.hdf5 keeps its suffix, so that u.h5 and u.hdf5 have different XDMF files.
+        return (path, path.with_name(f"{path.name.removesuffix('.h5')}.xdmf"))[: 1 + _has_xdmf(contents)]
+
+    def check_own(self, path: Path) -> None:
+        if not os.path.lexists(path):
+            return
+        try:
+            if path.suffix == ".xdmf":
+                is_own = not path.is_symlink() and is_own_xdmf(path)
+            else:
+                with open_regular(path) as file:
+                    is_own = not path.is_symlink() and is_intact(file) is True
+        except FileNotFoundError:
+            return
+        except OSError:
+            is_own = False
+        if not is_own:
+            raise in_the_way(path)
+
+    def stamp(self, path: Path) -> bytes | None:
+        return b""
 
     def create(self, path: Path, contents: Contents, chunks: Mapping[str, tuple[int, ...]]) -> None:
         ndim = len(contents.lengths)
@@ -85,22 +105,23 @@ class HDF5(AbstractFormat):
             for name, unit in contents.units.items():
                 file[name].attrs["units"] = unit
         seal(path, (gap for places in _places(path, contents.variables).values() for gap in places.gaps()))
-        if _has_xdmf(contents):
-            # The name u.hdf5 keeps its suffix, so that u.h5 and u.hdf5 have different XDMF files.
-            write_xdmf(path.with_name(f"{path.name.removesuffix('.h5')}.xdmf"), [(path, contents)])
+        for other in self.paths(path, contents)[1:]:
+            with other.open("wb") as file:
+                file.write(xdmf(other, [(path, contents)]))
+                file.flush()
+                os.fsync(file.fileno())
 
     def write(self, path: Path, contents: Contents, parts: Iterable[Cells]) -> None:
-        ndim, pending = len(contents.lengths), deque()
-        places = _places(path, contents.variables)
-        with path.open("r+b", buffering=0) as file, ThreadPoolExecutor(THREADS) as pool:
+        ndim, places = len(contents.lengths), _places(path, contents.variables)
+
+        def tasks(file: int) -> Iterator[tuple]:
             for name, bounds, cells in parts:
                 reversed_cells = _reversed(cells, ndim)
                 for chunk, there, within in places[name].chunks(reversed_grid(bounds, ndim)):
-                    pending.append(pool.submit(places[name].put, file.fileno(), chunk, there, reversed_cells[within]))
-                    if len(pending) == 2 * THREADS:
-                        pending.popleft().result()
-            for write in pending:
-                write.result()
+                    yield places[name], file, chunk, there, reversed_cells[within]
+
+        with path.open("r+b", buffering=0) as file:
+            in_parallel(_Places.put, tasks(file.fileno()))
             os.fsync(file.fileno())
 
     def open(self, path: Path) -> AbstractFile:
@@ -112,24 +133,40 @@ def _has_xdmf(contents: Contents) -> bool:
 
 
 class _HDF5File(AbstractFile):
+    """An HDF5 file that is opened once. It can be read to its end even if another file replaces it meanwhile."""
+
     def __init__(self, path: Path):
         self.path = path
         with reading(path):
-            intact = is_intact(path)
+            self.file = open_regular(path)
+        try:
+            self._describe()
+        except BaseException:
+            self.close()
+            raise
+
+    def _describe(self) -> None:
+        path = self.path
+        with reading(path):
+            intact = is_intact(self.file)
         if intact is False:  # HDF5 may crash when it opens such a file.
             raise damaged(path, "the checksum of its description is wrong")
-        with reading(path), _h5py().File(path, "r") as file:
+        with reading(path), _h5py().File(self.file, "r") as file:
             attributes = {name: _plain(value) for name, value in file.attrs.items()}
         check_format(attributes, path)
         if intact is None:
             raise damaged(path, "its end is missing, or another program has changed it")
-        with reading(path), _h5py().File(path, "r") as file:
+        with reading(path), _h5py().File(self.file, "r") as file:
             variables, coordinates, units = {}, {}, {}
-            ndim = len(attributes[LENGTHS])
-            for name, dataset in file.items():
+            ndim, size = len(attributes[LENGTHS]), os.fstat(self.file.fileno()).st_size
+            for name in file:
+                if not isinstance(file.get(name, getlink=True), _h5py().HardLink):
+                    raise ValueError(f"`{name}` is a link")
+                dataset = file[name]
                 if name == CHECKSUMS or dataset.attrs.get("NAME", b"").startswith(WITHOUT_VALUES.encode()):
                     continue
                 if dataset.is_scale or not dataset.ndim:
+                    _check_stored(dataset, size)
                     coordinates[name] = np.asarray(dataset[()])
                 else:
                     dims = tuple(dimension[0].name.rpartition("/")[2] for dimension in dataset.dims)
@@ -139,21 +176,19 @@ class _HDF5File(AbstractFile):
                     units[name] = str(dataset.attrs["units"])
             self.contents = check_contents(Contents(variables, coordinates, units, attributes))
             self.places = {name: _Places(file[name], file[CHECKSUMS][name]) for name in variables}
+            for places in self.places.values():
+                places.check(size)
 
     def read(self, name: str, bounds: Bounds, cells: np.ndarray) -> None:
         ndim, places = len(self.contents.lengths), self.places[name]
         bounds, cells = reversed_grid(bounds, ndim), _reversed(cells, ndim)
-        with (
-            reading(self.path, f"`{name}`"),
-            self.path.open("rb", buffering=0) as file,
-            ThreadPoolExecutor(THREADS) as pool,
-        ):
-            reads = [
-                pool.submit(places.get, file.fileno(), chunk, there, cells[within])
-                for chunk, there, within in places.chunks(bounds)
-            ]
-            for read in reads:
-                read.result()
+        with reading(self.path, f"`{name}`"):
+            file = self.file.fileno()
+            chunks = ((file, chunk, there, cells[within]) for chunk, there, within in places.chunks(bounds))
+            in_parallel(places.get, chunks)
+
+    def close(self) -> None:
+        self.file.close()
 
 
 class _Places:
@@ -175,6 +210,12 @@ class _Places:
         for offset in self.offsets.values():
             yield offset, offset + size
         yield self.checksums, self.checksums + 4 * len(self.offsets)
+
+    def check(self, size: int) -> None:
+        """Raise `ValueError` if the chunks do not lie one after the other in a file of `size` bytes."""
+        starts, stops = zip(*sorted(self.gaps()))
+        if any(stop > start for stop, start in zip(stops, (*starts[1:], size))):
+            raise ValueError("some of its chunks have the same place, or are beyond its end")
 
     def chunks(self, bounds: Bounds) -> Iterator[tuple[tuple[int, ...], Bounds, tuple[slice, ...]]]:
         """Yield each chunk that overlaps with `bounds`.
@@ -297,6 +338,17 @@ def _reserve(group: Any, name: str, shape: tuple[int, ...], dtype: np.dtype, chu
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     kind, space = h5py.h5t.py_create(dtype, logical=True), h5py.h5s.create_simple(shape)
     h5py.h5d.create(group.id, name.encode(), kind, space, properties)
+
+
+def _check_stored(dataset: Any, size: int) -> None:
+    """Raise `ValueError` if a dataset is not a part of its file, which has `size` bytes.
+
+    HDF5 can also make the values of a dataset up, decompress them, or take them from other files.
+    """
+    properties, start = dataset.id.get_create_plist(), dataset.id.get_offset()
+    is_plain = properties.get_layout() == _h5py().h5d.CONTIGUOUS and not properties.get_external_count()
+    if not is_plain or start is None or start + dataset.dtype.itemsize * math.prod(dataset.shape) > size:
+        raise ValueError(f"`{dataset.name}` is not stored in the file")
 
 
 @contextmanager

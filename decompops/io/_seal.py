@@ -37,23 +37,22 @@ def seal(path: Path, gaps: Iterable[tuple[int, int]]) -> None:
         file.write(bounds + END.pack(len(merged), checksum, MAGIC))
 
 
-def is_intact(path: Path) -> bool | None:
+def is_intact(file: BinaryIO) -> bool | None:
     """Return whether the bytes of a file have the checksum in its seal, or `None` if the file has no seal."""
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        if size < END.size:
-            return None
-        file.seek(size - END.size)
-        count, checksum, magic = END.unpack(file.read())
-        if magic != MAGIC:
-            return None
-        first = size - END.size - 16 * count
-        if first < 0:
-            return False
-        file.seek(first)
-        bounds = file.read(16 * count)
-        ends = np.array([0, *np.frombuffer(bounds, "<u8"), first], "<u8")
-        return bool(np.all(ends[:-1] <= ends[1:])) and _checksum(file, bounds, first) == checksum
+    size = file.seek(0, 2)
+    if size < END.size:
+        return None
+    file.seek(size - END.size)
+    count, checksum, magic = END.unpack(file.read())
+    if magic != MAGIC:
+        return None
+    first = size - END.size - 16 * count
+    if first < 0:
+        return False
+    file.seek(first)
+    bounds = file.read(16 * count)
+    ends = np.array([0, *np.frombuffer(bounds, "<u8"), first], "<u8")
+    return bool(np.all(ends[:-1] <= ends[1:])) and _checksum(file, bounds, first) == checksum
 
 
 def _checksum(file: BinaryIO, bounds: bytes, size: int) -> int:

@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import jax
 
+from .._ownership import replace_file
+from ._contents import Contents
 from ._hdf5 import HDF5
-from ._xdmf import DIMENSIONS, warn_of_hidden, write_xdmf
+from ._xdmf import DIMENSIONS, is_own_xdmf, warn_of_hidden, xdmf
 
 
 def write_series(path: str | os.PathLike, snapshots: Iterable[str | os.PathLike]) -> None:
@@ -23,12 +26,13 @@ def write_series(path: str | os.PathLike, snapshots: Iterable[str | os.PathLike]
     **Warns:** if a snapshot has complex fields, because XDMF has no complex numbers.
 
     **Raises:** `ValueError` if `path` does not end in `.xdmf`, if `snapshots` is empty, if a snapshot has spectra, if a
-    grid has neither two nor three axes, or if the path of a snapshot contains a colon.
+    grid has neither two nor three axes, or if the path of a snapshot contains a colon. `FileExistsError` if `path`
+    exists but is no XDMF file that decompops wrote.
     """
     path, files = Path(path), [Path(snapshot) for snapshot in snapshots]
     if path.suffix != ".xdmf":
         raise ValueError(f"`path` must end in .xdmf; got {str(path)!r}.")
-    described = [(file, HDF5().open(file).contents) for file in files]
+    described = [(file, _contents(file)) for file in files]
     fits = [contents.space == "field" and len(contents.lengths) in DIMENSIONS for _, contents in described]
     if not fits or not all(fits) or any(":" in os.path.relpath(file, path.parent) for file in files):
         raise ValueError(
@@ -38,4 +42,9 @@ def write_series(path: str | os.PathLike, snapshots: Iterable[str | os.PathLike]
     for _, contents in described:
         warn_of_hidden(contents, stacklevel=2)
     if jax.process_index() == 0:
-        write_xdmf(path, described)
+        replace_file(path, xdmf(path, described), is_own_xdmf)
+
+
+def _contents(file: Path) -> Contents:
+    with closing(HDF5().open(file)) as snapshot:
+        return snapshot.contents

@@ -1,14 +1,13 @@
-"""`write` and `Writer` write snapshots of sharded fields and spectra to disk; `read` reads snapshots."""
+"""`write` and `Writer` write snapshots of sharded fields and spectra to disk."""
 
+import atexit
 import errno
 import os
-import secrets
+import sys
+import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,42 +16,15 @@ from jax import Array
 from jax.sharding import Mesh
 
 from .._box import Box
-from .._expansion import Expansion, Mismatch
-from .._grid import GridLike, grid_of
+from .._grid import GridLike
 from .._layout import exchange_numbers
-from .._operator.transform import AbstractTransform
+from .._ownership import new_identity
 from .._structure import Space
-from ._attributes import Attribute
-from ._contents import BOX, RESERVED, describe
-from ._format import AbstractFormat, Cells
-from ._hdf5 import HDF5
-from ._parts import chunk_shape, host_cells, part_lengths, parts_of, processes_of, read_array
-from ._staging import Staging, find
-from ._zarr import Zarr
-
-
-FORMATS: tuple[AbstractFormat, ...] = (Zarr(), HDF5())
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The contents of a snapshot, as `read` returns them.
-
-    - `arrays`: the fields or spectra by name.
-    - `time`: the time, or `None` if the file has no time.
-    - `box`: the box of the grid, or `None` if the file has no box.
-    - `units`: the units of arrays and coordinates by name. Names without a unit are left out.
-    - `attributes`: the `attributes` that were passed to `write`.
-    - `norm`: the scale of spectra, an option of their transform such as "backward"; `None` for fields, and if the file
-        has no norm.
-    """
-
-    arrays: dict[str, Array | np.ndarray]
-    time: float | None
-    box: Box | None
-    units: dict[str, str]
-    attributes: dict[str, Attribute]
-    norm: str | None = None
+from ._contents import describe
+from ._format import Cells
+from ._formats import format_of
+from ._parts import chunk_shape, host_cells, part_lengths, parts_of, processes_of
+from ._staging import Staging
 
 
 def write(
@@ -98,8 +70,9 @@ def write(
     - `patience`: the number of seconds that a process waits for another process before it raises an error.
 
     **Raises:** `ValueError` or `TypeError` on every process if an argument is not valid. `ImportError` if the library
-    for the format, tensorstore or h5py, is not installed. `OSError` if the disk is full, if the folder cannot be
-    written to, or if `path` exists but is not a snapshot. `RuntimeError` if another process failed.
+    for the format, tensorstore or h5py, is not installed. `OSError` if the disk is full or if the folder cannot be
+    written to. `FileExistsError` if `path` or the XDMF file exists, but decompops did not write it, or if somebody has
+    added files to a Zarr snapshot there. `RuntimeError` if another process failed.
 
     **Warns:** if an HDF5 file has complex fields, which ParaView cannot show.
     """
@@ -111,7 +84,8 @@ class Writer:
     """Write snapshots in the background, while the program computes.
 
     `writer.write` takes the arguments of `io.write`. It waits until the previous snapshot is complete, copies the
-    blocks of this process, and returns. So each process holds at most one copy of its blocks.
+    blocks of this process, and returns. So each process holds at most one copy of its blocks. At the end of the `with`
+    block, or of the program if there is no `with`, the writer waits for the last snapshot.
 
     !!! example
 
@@ -126,6 +100,7 @@ class Writer:
     def __init__(self):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decompops.io")
         self._pending: Future | None = None
+        atexit.register(self._at_exit)
 
     def write(
         self, path: str | os.PathLike, arrays: Mapping[str, Array | np.ndarray], grid: GridLike, **options: Any
@@ -154,89 +129,24 @@ class Writer:
             self.wait()
         finally:
             self._thread.shutdown()
+            atexit.unregister(self._at_exit)
 
-
-def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = None) -> Snapshot:
-    """Read a snapshot onto any mesh. Each process reads its own blocks.
-
-    !!! example
-
-        ```python
-        snapshot = io.read("run/000100.zarr", fft)
-        u = snapshot.arrays["velocity"]     # sharded as the input of `fft`
-        ```
-
-    **Arguments:**
-
-    - `path`: a snapshot that `write` wrote.
-    - `grid`: a transform, a `Decomposition` or a `Layout`, as in `write`. The arrays of the result lie on the devices
-        of `grid`. If `grid` is `None`, every process gets whole arrays, as NumPy arrays. If `grid` is a transform,
-        spectra are rescaled to its `norm`.
-    - `names`: the name or the names of the arrays to read. The default is all arrays.
-
-    **Returns:** a `Snapshot`. Its arrays have the dtypes of the file. But if JAX is not in 64-bit mode, 64-bit arrays
-    become 32-bit arrays on devices.
-
-    **Raises:** `FileNotFoundError` if the snapshot does not exist. `ValueError` if the file is damaged, if it is not a
-    snapshot, if a different version of decompops wrote it in a different format, or if `grid` or `names` do not fit the
-    file. `grid` does not fit spectra of other bases or modes.
-    """
-    format, path = _format(path)
-    file = format.open(find(path))
-    contents = file.contents
-    names = tuple(contents.variables) if names is None else (names,) if isinstance(names, str) else tuple(names)
-    if unknown := [name for name in names if name not in contents.variables]:
-        raise ValueError(f"`names` must be some of {', '.join(contents.variables)}; got {unknown[0]!r}.")
-    layout = None if grid is None else grid_of(grid, contents.lengths, contents.space).layout
-    if layout is not None and layout.true_shape != contents.lengths:
-        what = "fields" if contents.space == "field" else "spectra"
-        raise ValueError(
-            f"`grid` must have the lengths of the {what} in {path}, {contents.lengths}; got {layout.true_shape}. Read "
-            "with a grid of these lengths, and interpolate with `spectral.Resample`."
-        )
-    expansion = grid.expansion if isinstance(grid, AbstractTransform) and contents.space == "spectrum" else None
-    arrays, factor = {}, _factor(path, contents.meaning, expansion)
-    for name in names:
-        variable = contents.variables[name]
-        if layout is None:
-            arrays[name] = np.empty(variable.shape, variable.dtype)
-            file.read(name, tuple((0, n) for n in variable.shape), arrays[name])
-        else:
-            array = read_array(partial(file.read, name), variable.shape, variable.dtype, layout)
-            arrays[name] = array if factor == 1 else array * np.asarray(factor, array.dtype)
-    norm = (contents.meaning or {}).get("norm") if expansion is None else expansion.norm
-    time, box = contents.coordinates.get("time"), contents.attributes.get(BOX)
-    return Snapshot(
-        arrays,
-        None if time is None else float(time),
-        None if box is None else Box(tuple(box)),  # pyright: ignore[reportArgumentType]
-        contents.units,
-        {name: value for name, value in contents.attributes.items() if name not in RESERVED},
-        norm,
-    )
-
-
-def _factor(path: Path, known: Mapping[str, Any] | None, expansion: Expansion | None) -> float:
-    """Return the factor from the coefficients of a file to those of `expansion`; one if either is not known.
-
-    Raises `ValueError` if the coefficients have other bases or modes.
-    """
-    if known is None or expansion is None:
-        return 1.0
-    try:
-        return expansion.factor_from(known)
-    except Mismatch as error:
-        raise ValueError(
-            f"`grid` must have the `{error.option}` of the spectra in {path}, {error.known}; got {error.own}. Read "
-            "them with a transform like theirs."
-        ) from error
+    def _at_exit(self) -> None:
+        """Wait for the last snapshot of a writer without `with`. If it failed, the exit status of the program is 1."""
+        try:
+            self.wait()
+        except Exception:
+            traceback.print_exc()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)
 
 
 class _Writing:
     """One snapshot to write. Every process calls the constructor, which checks that all write the same snapshot."""
 
     def __init__(self, path: Any, arrays: Any, grid: Any, *, patience: float = 600.0, **description: Any):
-        self.format, self.path = _format(path)
+        self.format, self.path = format_of(path)
         self.cells: list[Cells] | None = None
         self.contents, self.layout = describe(arrays, grid, **description)
         self.format.check(self.path, self.contents)
@@ -256,18 +166,21 @@ class _Writing:
         different snapshots.
         """
         process, first = jax.process_index(), processes[0]
-        digest, token, error = zlib.crc32(repr((path, repr(self.contents))).encode()), secrets.randbits(32), None
-        staging = Staging(self.path, token, process, processes, patience)
+        digest, identity, error = zlib.crc32(repr((path, repr(self.contents))).encode()), new_identity(), None
+        staging = Staging(self.path, identity, process, processes, patience, self.format.check_own)
         if process == first:
             error = self._error_of(staging.begin)
-        found = exchange_numbers(mesh, digest, token, 0 if error is None else error.errno or errno.EIO)
+        words = int(identity[:8], 16), int(identity[8:], 16)
+        found = exchange_numbers(mesh, digest, 0 if error is None else error.errno or errno.EIO, *words)
         if process != first:
-            staging = Staging(self.path, found[first][1], process, processes, patience)
+            identity = "".join(f"{word:08x}" for word in found[first][2:])
+            staging = Staging(self.path, identity, process, processes, patience, self.format.check_own)
+        self.contents = self.contents.identified(identity)
         try:
             self._check_agreement(mesh, arrays, path, {other: numbers[0] for other, numbers in found.items()})
             if error is not None:
                 raise error
-            if number := found[first][2]:
+            if number := found[first][1]:
                 reason = os.strerror(number)
                 raise RuntimeError(f"{self.path} was not written, because process {first} failed: {reason}")
         except BaseException:
@@ -279,12 +192,8 @@ class _Writing:
     def _error_of(self, begin: Callable[[], None]) -> OSError | None:
         """Call `begin()`, which creates the folder. If it raises an `OSError`, return this error."""
         try:
-            if self.path.exists() and not self.format.may_replace(self.path):
-                return FileExistsError(
-                    errno.EEXIST,
-                    f"`path` must be new or a snapshot; got {self.path}, which decompops did not write. Choose another "
-                    "path, or remove what is there.",
-                )
+            for path in self.format.paths(self.path, self.contents):
+                self.format.check_own(path)
             begin()
         except OSError as error:
             return error
@@ -330,13 +239,3 @@ class _Writing:
             for part, block in parts.items():
                 if part.process == self.staging.process and block is not None:
                     yield name, part.bounds, host_cells(block, part, self.layout, copy=copy)
-
-
-def _format(path: Any) -> tuple[AbstractFormat, Path]:
-    """Return the format of a file by its suffix, and its path without symbolic links."""
-    path = Path(path)
-    for format in FORMATS:
-        if path.suffix in format.suffixes:
-            return format, path.resolve()
-    suffixes = " or ".join(suffix for format in FORMATS for suffix in format.suffixes)
-    raise ValueError(f"`path` must end in {suffixes}; got {str(path)!r}.")

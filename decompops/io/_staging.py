@@ -5,13 +5,19 @@ this folder to tell the other processes. So writing needs no collectives, and ca
 the background would interfere with the collectives of the program.
 """
 
+import errno
 import glob
+import itertools
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
+
+from .._ownership import IDENTITY, identity_of, locked, mark
 
 
 # The steps of writing. A process names its empty file after the step that it has done.
@@ -24,28 +30,52 @@ BEGUN, REASON = "begun", 1000
 # A network file system shows a new folder to the other processes after this number of seconds at the latest.
 VISIBLE = 60.0
 
+# What temporary folders are marked for, and the part of a temporary folder to which the old snapshot moves.
+KIND, OLD = "a snapshot", "old"
+
 
 class Staging:
-    """The folder to which `processes` write a snapshot before it moves to `path`. `token` makes the name unique."""
+    """The folder to which `processes` write a snapshot before it moves to `path`. `identity` makes the name unique.
 
-    def __init__(self, path: Path, token: int, process: int, processes: tuple[int, ...], patience: float):
-        self.path = path
+    `check` raises `FileExistsError` if something that is not this library's is at a path.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        identity: str,
+        process: int,
+        processes: tuple[int, ...],
+        patience: float,
+        check: Callable[[Path], None],
+    ):
+        self.path, self.identity, self.check = path, identity, check
         self.process, self.processes, self.patience = process, processes, patience
-        self.folder = path.with_name(f".{path.name}.{token:08x}.partial")
+        self.folder = path.with_name(f".{path.name}.{identity}.partial")
         self.staged = self.folder / "new" / path.name
         self._missing_since: float | None = None
         self._leftovers: list[Path] = []
+        self._lock: BinaryIO | None = None
 
     def begin(self) -> None:
         """Create the folder. Only the first process calls this method, before any process writes to the folder."""
         # The folders to remove are listed now. A folder that appears later belongs to the next snapshot at this path.
         self._leftovers = leftovers(self.path)
-        self.staged.parent.mkdir(parents=True)
-        (self.folder / BEGUN).write_bytes(b" " * REASON)
+        self.folder.mkdir(parents=True)
+        try:
+            mark(self.folder, KIND, self.identity)
+            self._hold()
+            self.staged.parent.mkdir()
+            (self.folder / BEGUN).write_bytes(b" " * REASON)
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
 
     def remove(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove the folder, if it is marked."""
+        self._release()
+        if identity_of(self.folder, KIND) == self.identity:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, create: Callable[[], None], write: Callable[[], None]) -> None:
         """Let one process `create` the snapshot, all processes `write` to it, and one process move it to its path.
@@ -59,10 +89,11 @@ class Staging:
         with self.telling():
             if self.process == first:
                 for folder in self._leftovers:
-                    shutil.rmtree(folder, ignore_errors=True)
+                    remove_leftover(folder, self.path, self.check)
                 create()
                 self._file(CREATED).touch()
             self._wait(CREATED, (first,), "create it")
+            self._hold()
             write()
             self._file(WRITTEN).touch()
             if self.process == first:
@@ -85,6 +116,7 @@ class Staging:
             # Another process that failed may have removed files, which causes an `OSError` here.
             cause = self._failure() if isinstance(error, OSError) else None
             self._tell(f"{type(error).__name__}: {error}")
+            self._release()
             if cause is not None:
                 raise cause from error
             raise
@@ -108,11 +140,56 @@ class Staging:
     def _put(self) -> None:
         """Move each written file to its path. The snapshot is moved last, after other files such as an XDMF file."""
         for new in sorted(self.staged.parent.iterdir(), key=lambda new: new == self.staged):
-            put(new, self.path.with_name(new.name))
+            path = self.path.with_name(new.name)
+            for folder in (*(Path(name) for name, _, _ in os.walk(new, topdown=False)), new.parent):
+                _sync(folder)
+            self.check(path)
+            if new.is_dir():
+                self._put_folder(new, path)
+            else:
+                os.replace(new, path)
+            _sync(path.parent)
+
+    def _put_folder(self, new: Path, path: Path) -> None:
+        """Move a folder to `path`, in the place of an older snapshot.
+
+        A folder cannot replace another folder in one step. So the older snapshot first moves to the temporary folder,
+        where `find` finds it until the new folder is at `path`. Another program may do the same at the same time. Then
+        both snapshots appear, one after the other.
+        """
+        for number in itertools.count():
+            old = self.folder / f"{OLD}{number}" / path.name
+            old.parent.mkdir()
+            with suppress(FileNotFoundError):
+                os.rename(path, old)
+            try:
+                self.check(old)
+            except FileExistsError:  # Somebody has added files since the last check.
+                os.rename(old, path)
+                raise
+            try:
+                os.rename(new, path)
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                    raise
+                self.check(path)
+            else:
+                return
 
     def _file(self, step: str, process: int | None = None) -> Path:
         """Return the file that tells that `process`, by default this process, has done a step."""
         return self.folder / f"{step}-{self.process if process is None else process}"
+
+    def _hold(self) -> None:
+        """Lock the folder, so that other programs see that it is in use."""
+        if self._lock is None:
+            with suppress(OSError):  # The file system may have no locks. Then no program removes such folders.
+                self._lock = locked(self.folder, alone=False)
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def _wait(self, step: str, processes: tuple[int, ...], what: str) -> None:
         """Wait until `processes` have done a step."""
@@ -146,38 +223,49 @@ class Staging:
         return None
 
 
-def put(new: Path, path: Path) -> None:
-    """Move a complete file or folder to `path`.
-
-    A folder cannot replace another folder in one step. So the old folder is first renamed. Until the new folder is at
-    `path`, `find` returns the renamed folder.
-    """
-    for folder in (*(Path(name) for name, _, _ in os.walk(new, topdown=False)), new.parent):
-        _sync(folder)
-    if new.is_dir() and path.exists():
-        shutil.rmtree(_aside(path), ignore_errors=True)
-        os.rename(path, _aside(path))
-    os.replace(new, path)
-    shutil.rmtree(_aside(path), ignore_errors=True)
-    _sync(path.parent)
-
-
 def find(path: Path) -> Path:
     """Return the path of the newest complete snapshot at `path`. Raises `FileNotFoundError` if there is none."""
-    for candidate in (path, _aside(path)):
-        if candidate.exists():
-            return candidate
+    for _ in range(10):  # While this function looks elsewhere, another program may move a snapshot to `path`.
+        if path.exists():
+            return path
+        folders = leftovers(path)
+        if old := [old for folder in folders for old in _old(folder, path)]:
+            return old[0]
+        if not folders:
+            break
     hint = ", because writing it was interrupted" if leftovers(path) else ""
     raise FileNotFoundError(f"`path` must be a snapshot; got {path}, which does not exist{hint}.")
 
 
 def leftovers(path: Path) -> list[Path]:
-    """Return the temporary folders of interrupted attempts to write this snapshot."""
-    return sorted(path.parent.glob(f".{glob.escape(path.name)}.*.partial"))
+    """Return the temporary folders of all attempts to write this snapshot."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.({IDENTITY})\.partial")
+    found = {folder: pattern.fullmatch(folder.name) for folder in path.parent.glob(f".{glob.escape(path.name)}.*")}
+    return sorted(
+        folder
+        for folder, match in found.items()
+        if match and not folder.is_symlink() and identity_of(folder, KIND) == match[1]
+    )
 
 
-def _aside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.old")
+def remove_leftover(folder: Path, path: Path, check: Callable[[Path], None]) -> None:
+    """Remove the temporary folder of an interrupted attempt, unless it is in use or holds files of somebody else.
+
+    If the attempt had moved the older snapshot away from `path`, this snapshot first moves back.
+    """
+    with suppress(OSError):
+        with locked(folder, alone=True):
+            for old in _old(folder, path):
+                check(old)
+                if not os.path.lexists(path):
+                    os.rename(old, path)
+        shutil.rmtree(folder)
+
+
+def _old(folder: Path, path: Path) -> list[Path]:
+    """Return the snapshots that an attempt has moved away from `path`, the newest first."""
+    found = [old for old in folder.glob(f"{OLD}*/{glob.escape(path.name)}") if old.is_dir() and not old.is_symlink()]
+    return sorted(found, key=lambda old: int(old.parent.name.removeprefix(OLD)), reverse=True)
 
 
 def _sync(folder: Path) -> None:

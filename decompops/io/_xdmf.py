@@ -2,6 +2,7 @@
 
 import os
 import warnings
+import zlib
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
@@ -9,6 +10,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
+from .._ownership import open_regular
 from ._contents import Contents, Variable
 
 
@@ -16,8 +18,11 @@ from ._contents import Contents, Variable
 DIMENSIONS = (2, 3)
 
 
-def write_xdmf(path: Path, snapshots: Iterable[tuple[Path, Contents]]) -> None:
-    """Write an XDMF file. It describes one HDF5 file of fields as a grid, or several HDF5 files as a time series."""
+def xdmf(path: Path, snapshots: Iterable[tuple[Path, Contents]]) -> bytes:
+    """Return the XDMF file for `path`. It describes one HDF5 file of fields, or several HDF5 files as a time series.
+
+    Its last line marks the file as a file of this library that nobody has changed.
+    """
     root = ET.Element("Xdmf", Version="3.0")
     domain = ET.SubElement(root, "Domain")
     grids = [_grid(os.path.relpath(file, path.parent), contents) for file, contents in snapshots]
@@ -26,12 +31,24 @@ def write_xdmf(path: Path, snapshots: Iterable[tuple[Path, Contents]]) -> None:
         parent = ET.SubElement(domain, "Grid", Name="series", GridType="Collection", CollectionType="Temporal")
     parent.extend(grids)
     ET.indent(root)
-    new = path.with_name(f".{path.name}.partial")
-    with new.open("wb") as stream:
-        stream.write(ET.tostring(root, encoding="utf-8", xml_declaration=True))
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(new, path)
+    text = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + _mark(text)
+
+
+def is_own_xdmf(path: Path) -> bool:
+    """Return whether `xdmf` made a file, and nobody has changed it."""
+    length = len(_mark(b""))
+    with open_regular(path) as file:
+        file.seek(max(0, file.seek(0, 2) - length))
+        if not file.read().startswith(b"\n<!-- Written by decompops;"):  # The file may be huge.
+            return False
+        file.seek(0)
+        text = file.read()
+    return text == text[:-length] + _mark(text[:-length])
+
+
+def _mark(text: bytes) -> bytes:
+    return b"\n<!-- Written by decompops; the CRC-32 of all other lines is %08x. -->\n" % zlib.crc32(text)
 
 
 def _grid(file: str, contents: Contents) -> ET.Element:

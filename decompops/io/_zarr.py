@@ -1,17 +1,25 @@
 """Zarr 3, written and read by tensorstore: a folder with one folder for each array. Each chunk has a checksum."""
 
 import json
+import math
 import os
+import stat
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ._contents import FORMAT, Contents, Variable, check_contents, check_format, reading
+from .._ownership import in_the_way, open_regular
+from ._contents import Contents, Variable, check_contents, check_format, reading
 from ._format import AbstractFile, AbstractFormat, Cells
 from ._parts import THREADS, Bounds, slices
+
+
+# The file of a group or an array that describes it.
+METADATA = "zarr.json"
 
 
 class Zarr(AbstractFormat):
@@ -22,9 +30,26 @@ class Zarr(AbstractFormat):
     def check(self, path: Path, contents: Contents) -> None:
         pass
 
-    def may_replace(self, path: Path) -> bool:
-        metadata = path / "zarr.json"
-        return metadata.is_file() and FORMAT.encode() in metadata.read_bytes()
+    def paths(self, path: Path, contents: Contents) -> tuple[Path, ...]:
+        return (path,)
+
+    def check_own(self, path: Path) -> None:
+        if not os.path.lexists(path):
+            return
+        try:
+            foreign = next(_foreign(path), None)
+        except (OSError, ValueError) as error:
+            if not os.path.lexists(path):
+                return
+            raise in_the_way(path) from error
+        if foreign is not None:
+            raise in_the_way(path, f"which holds {foreign.relative_to(path)}, which decompops did not write")
+
+    def stamp(self, path: Path) -> bytes | None:
+        try:
+            return _text(path / METADATA)  # It has the identity of the snapshot.
+        except OSError:
+            return None
 
     def create(self, path: Path, contents: Contents, chunks: Mapping[str, tuple[int, ...]]) -> None:
         attributes = {"coordinates": "time"} if "time" in contents.coordinates else {}  # xarray needs this attribute.
@@ -35,11 +60,11 @@ class Zarr(AbstractFormat):
             _finish(_start(_create(path / name, variable, values.shape, _units(contents, name)), values))
         # By a convention of zarr-python, the file of the group repeats the metadata of all arrays. So a reader needs to
         # open only one file.
-        members = {file.parent.name: json.loads(file.read_text()) for file in path.glob("*/zarr.json")}
+        members = {file.parent.name: json.loads(file.read_text()) for file in path.glob(f"*/{METADATA}")}
         consolidated = {"kind": "inline", "must_understand": False, "metadata": members}
         group = {"zarr_format": 3, "node_type": "group", "attributes": contents.attributes}
         group["consolidated_metadata"] = consolidated
-        with (path / "zarr.json").open("w") as file:
+        with (path / METADATA).open("w") as file:
             file.write(json.dumps(group, indent=2))
             file.flush()
             os.fsync(file.fileno())
@@ -63,13 +88,16 @@ class _ZarrFile(AbstractFile):
         self.path = path
         variables, coordinates, units = {}, {}, {}
         with reading(path, "its metadata"):
-            group = json.loads((path / "zarr.json").read_text())
+            group = json.loads(_text(path / METADATA))
             attributes = dict(group["attributes"])
         check_format(attributes, path)
         with reading(path, "its metadata"):
-            for name, member in group["consolidated_metadata"]["metadata"].items():
+            self.members = dict(group["consolidated_metadata"]["metadata"])
+            for name, member in self.members.items():
+                self._check_member(name, member)
                 dims = tuple(member.get("dimension_names", ()))
                 if dims == (name,) or not dims:
+                    self._check_chunks(name, tuple((0, n) for n in member["shape"]))
                     coordinates[name] = self._store(name).read().result()
                 else:
                     store = self._store(name)
@@ -80,10 +108,78 @@ class _ZarrFile(AbstractFile):
 
     def read(self, name: str, bounds: Bounds, cells: np.ndarray) -> None:
         with reading(self.path, f"`{name}`"):
+            self._check_chunks(name, bounds)
             _tensorstore().array(cells, copy=False, write=True).write(self._store(name)[slices(bounds)]).result()
+
+    def close(self) -> None:
+        pass
 
     def _store(self, name: str) -> Any:
         return _open(_spec(self.path / name))
+
+    def _check_member(self, name: str, member: dict[str, Any]) -> None:
+        """Raise `ValueError` if an array is not in this folder, or if `_create` would have stored it differently.
+
+        The name of an array could be the path of another array, and a codec could make gigabytes of a few bytes.
+        """
+        if not name.isidentifier() or (self.path / name).is_symlink():
+            raise ValueError(f"{name!r} is not the name of an array in this folder")
+        keys = member["chunk_key_encoding"].get("configuration", {}).get("separator", "/")
+        plain = [codec["name"] for codec in member["codecs"]] == ["bytes", "crc32c"]
+        if not plain or keys != "/" or member["chunk_grid"]["name"] != "regular" or "storage_transformers" in member:
+            raise ValueError(f"`{name}` has other codecs than decompops writes")
+        if json.loads(_text(self.path / name / METADATA)) != member:
+            raise ValueError(f"the descriptions of `{name}` contradict each other")
+
+    def _check_chunks(self, name: str, bounds: Bounds) -> None:
+        """Raise `ValueError` if a chunk within `bounds` is not a file of the right size."""
+        member, folder = self.members[name], self.path / name / "c"
+        shape = member["chunk_grid"]["configuration"]["chunk_shape"]
+        size = math.prod(shape) * self._store(name).dtype.numpy_dtype.itemsize + 4  # The checksum has four bytes.
+        for chunk in product(*(range(start // n, -(-stop // n)) for (start, stop), n in zip(bounds, shape))):
+            found = os.lstat(folder.joinpath(*map(str, chunk)))
+            if not stat.S_ISREG(found.st_mode) or found.st_size != size:
+                raise ValueError(f"the chunk {chunk} of `{name}` is not a file of {size} bytes")
+
+
+def _foreign(path: Path) -> Iterator[Path]:
+    """Yield what this library did not write into a snapshot. Raises `OSError` or `ValueError` if it is no snapshot."""
+    if path.is_symlink():
+        raise ValueError(f"{path} is a link")
+    members = _ZarrFile(path).members
+    for file in path.iterdir():
+        if file.name not in members:
+            if file.name != METADATA or file.is_symlink():
+                yield file
+            continue
+        for part in file.iterdir():
+            if part.name == "c":
+                yield from _foreign_chunks(part)
+            elif part.name != METADATA or part.is_symlink():
+                yield part
+
+
+def _foreign_chunks(path: Path) -> Iterator[Path]:
+    """Yield what has no name of a chunk. A chunk or a folder of chunks has a number for its name."""
+    folders = [] if path.is_file() and not path.is_symlink() else [path]
+    while folders:
+        folder = folders.pop()
+        if folder.is_symlink():
+            yield folder
+            continue
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not entry.name.isdecimal() or not (
+                    entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
+                ):
+                    yield Path(entry.path)
+                elif entry.is_dir(follow_symlinks=False):
+                    folders.append(Path(entry.path))
+
+
+def _text(file: Path) -> bytes:
+    with open_regular(file) as opened:
+        return opened.read()
 
 
 def _spec(folder: Path) -> dict[str, Any]:

@@ -101,8 +101,10 @@ def _newest(
         if found is not None and all_read:
             return number, found
         if jax.process_index() == 0:
-            folder = checkpoints.folder / str(number)
-            warnings.warn(f"The checkpoint {folder} is damaged. An older checkpoint is used instead.", stacklevel=5)
+            warnings.warn(
+                f"The checkpoint {checkpoints.path(number)} is damaged. An older checkpoint is used instead.",
+                stacklevel=5,
+            )
     raise ValueError(
         f"`checkpoint` must have a complete checkpoint, but all checkpoints in {checkpoints.folder} are damaged. Use "
         "another folder for `checkpoint`."

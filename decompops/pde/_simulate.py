@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from jax import Array
 
 from .._check import check_count, check_number
 from ..io import Checkpoints, Writer
+from ..io._agreement import check_writable_by_all
 from ._advance import advance, advance_controlled, is_finite, state_of
 from ._clock import Clock, Position
 from ._description import described
@@ -75,6 +77,10 @@ class Snapshots:
             raise ValueError(
                 f"`path` must have a placeholder for a number, such as 'run/{{:06}}.zarr'; got {self.path!r}."
             )
+
+    def check(self, number: int) -> None:
+        """Raise `OSError` or `RuntimeError` on every process if one of them cannot write the snapshot of `number`."""
+        check_writable_by_all(Path(str(self.path).format(number)).absolute().parent)
 
     def write(self, writer: Writer, solver: AbstractIntegrator, number: int, t: float, u: Array) -> None:
         """Write the state of interval `number`, if `every` divides `number`."""
@@ -165,7 +171,8 @@ def simulate(
 
     **Raises:** `ValueError` or `TypeError` if an argument is invalid, or does not fit the run saved in `checkpoint`;
     `NotFinite` if a state is not finite; `StepTooShort` if `control` asks for steps that are too short; the errors of
-    `decompops.io`. `NotFinite` and `StepTooShort` hold the last finite state. This state is not saved in `checkpoint`.
+    `decompops.io`, at the beginning if a folder cannot be written to or if another program saves in `checkpoint`.
+    `NotFinite` and `StepTooShort` hold the last finite state. This state is not saved in `checkpoint`.
 
     **Warns:** if the newest checkpoint is damaged, so that the run continues from an older checkpoint; if a saved run
     continues with other options of the equation or of the integrator, such as another box or viscosity.
@@ -195,6 +202,8 @@ def simulate(
         saver = Saver(checkpoints, writer, request, minutes, solver.in_structure, described(solver, args))
         found = saver.restored(clock, position, interval, observed)
         clock, position = found or (clock, position)
+        if checkpoints is not None and position.intervals < clock.intervals:
+            checkpoints.claim()  # An error now saves the time until the first checkpoint.
         run = _Run(solver if clock.dt is None else with_dt(solver, clock.dt), args, clock, control)
         report = stack.enter_context(show_progress(progress, clock.start, clock.time(position), clock.end))
 
@@ -208,6 +217,8 @@ def simulate(
             if not jax.jit(is_finite)(carried):
                 raise ValueError(f"`u` must be finite, but it has infinities or NaNs at t = {clock.start:.6g}.")
             record(position)
+        elif write is not None and position.intervals < clock.intervals:
+            write.check(position.intervals + 1)
         while position.intervals < clock.intervals:
             before, (position, finite, short) = position, run.advance(position, saver.pace.steps)
             report(clock.time(position), position.steps)

@@ -7,6 +7,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import h5py
 import jax
 import numpy as np
 from decompops import io
+from decompops.io import _read
+from decompops.io._formats import format_of
 from decompops.io._snapshot import _Writing
 from jax.experimental import multihost_utils
 
@@ -37,17 +40,19 @@ def elsewhere(folder: Path) -> None:
 
 
 def unwritable(folder: Path) -> None:
-    """Try to write to a path inside a file, and over a folder that is not a snapshot."""
+    """Try to write to a path inside a file, over a folder that is not a snapshot, and to save inside a file."""
     dec = dops.Decomposition(jax.make_mesh((jax.device_count(),), ("x",)), shape=SHAPE)
     foreign = folder / "foreign.zarr"
-    for path in (folder / "file" / "u.h5", foreign):
-        (folder / "file").touch()
-        foreign.mkdir(exist_ok=True)
-        start = time.monotonic()
-        try:
-            io.write(path, {"u": dec.shard(U)}, dec)
-        except (OSError, RuntimeError) as error:
-            print(f"{type(error).__name__} after {'short' if time.monotonic() - start < 60 else 'long'}: {error}")
+    (folder / "file").touch()
+    foreign.mkdir(exist_ok=True)
+    tasks = [partial(io.write, path, {"u": dec.shard(U)}, dec) for path in (folder / "file" / "u.h5", foreign)]
+    with io.Checkpoints(folder / "file" / "checkpoints") as checkpoints:
+        for task in (*tasks, checkpoints.claim, partial(checkpoints.save, 1, {"i": 1})):
+            start = time.monotonic()
+            try:
+                task()
+            except (OSError, RuntimeError) as error:
+                print(f"{type(error).__name__} after {'short' if time.monotonic() - start < 60 else 'long'}: {error}")
 
 
 def failing(folder: Path) -> None:
@@ -82,8 +87,8 @@ def refused(folder: Path) -> None:
     with io.Checkpoints(folder) as checkpoints:
         checkpoints.save(0, {"u": u})
         np.testing.assert_array_equal(dec.gather(checkpoints.restore({"u": 0 * u})["u"]), U)
-        cells, facts = U[-1, -1, -8:].tobytes(), folder / "0" / "facts" / "metadata"
-        file = next(file for file in folder.glob("0/arrays/**/d/*") if cells in file.read_bytes())
+        cells, facts = U[-1, -1, -8:].tobytes(), next(folder.glob("0-*/facts/metadata"))
+        file = next(file for file in folder.glob("0-*/arrays/**/d/*") if cells in file.read_bytes())
         data = file.read_bytes()
         at = data.index(cells)
         restore = lambda: checkpoints.restore({"u": u})
@@ -94,6 +99,37 @@ def refused(folder: Path) -> None:
         path = folder / f"u{suffix}"
         io.write(path, {"u": u}, dec)
         attempt(partial(change, path), partial(io.read, path, dec))
+
+
+def replaced(folder: Path) -> None:
+    """Replace a snapshot after process 0 has read it, and before process 1 does. Both must read the same snapshot."""
+    dec = dops.Decomposition(jax.make_mesh((jax.device_count(),), ("x",)), shape=SHAPE)
+    read, is_first = _read._read, jax.process_index() == 0
+    for suffix in (".zarr", ".h5"):
+        path, seen, calls = folder / f"u{suffix}", folder / f"seen{suffix}", []
+        for time_, name in ((1, "u"), (2, "new")):
+            io.write(folder / f"{name}{suffix}", {"u": dec.shard(time_ * U)}, dec, time=time_)
+
+        def in_turns(file, *rest, path=path, seen=seen, calls=calls):
+            calls.append(0)
+            if len(calls) > 1:
+                return read(file, *rest)
+            if is_first:
+                snapshot = read(file, *rest)
+                seen.touch()
+                return snapshot
+            while not seen.exists():
+                time.sleep(0.01)
+            path.rename(path.with_name(f"old{path.suffix}"))
+            path.with_name(f"new{path.suffix}").rename(path)
+            with closing(format_of(path)[0].open(path)) as new:
+                return read(new, *rest)
+
+        _read._read = in_turns
+        snapshot = io.read(path, dec)
+        _read._read = read
+        same = [bool((shard.data == 2 * U[shard.index]).all()) for shard in snapshot.arrays["u"].addressable_shards]
+        print(f"{suffix}: time {snapshot.time}, {all(same)}, calls {len(calls)}", flush=True)
 
 
 def newer_zarr(path: Path) -> None:

@@ -179,12 +179,12 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, how):
         checkpoints.save(0, {"w": jnp.arange(1000.0)})
         checkpoints.wait()
         if how in ("newer", "older"):
-            file = next(tmp_path.glob("0/facts/metadata"))
+            file = next(tmp_path.glob("0-*/facts/metadata"))
             file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 3 if how == "newer" else 1}))
         elif how == "lost":
-            next(tmp_path.glob("0/facts/metadata")).unlink()
+            next(tmp_path.glob("0-*/facts/metadata")).unlink()
         else:
-            file = max(tmp_path.glob("0/arrays/**/d/*"), key=lambda file: file.stat().st_size)
+            file = max(tmp_path.glob("0-*/arrays/**/d/*"), key=lambda file: file.stat().st_size)
             file.write_bytes(file.read_bytes()[:-50])
         messages = {"newer": "which a newer decompops wrote", "older": "An older decompops wrote it"}
         with pytest.raises(ValueError, match=messages.get(how, "is damaged")):
@@ -202,9 +202,9 @@ def test_flipped_bits_are_found(tmp_path):
     with io.Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(0, {"u": dec.shard(u), "t": 0.04}, structures)
         checkpoints.wait()
-        files = sorted(tmp_path.glob("0/arrays/**/d/*"), key=lambda file: file.stat().st_size)[-2:]
+        files = sorted(tmp_path.glob("0-*/arrays/**/d/*"), key=lambda file: file.stat().st_size)[-2:]
         messages = []
-        for file in (*files, *tmp_path.glob("0/facts/metadata")):
+        for file in (*files, *tmp_path.glob("0-*/facts/metadata")):
             data = file.read_bytes()
             for at in np.random.default_rng(0).integers(len(data), size=6):
                 file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
@@ -216,7 +216,7 @@ def test_flipped_bits_are_found(tmp_path):
                     np.testing.assert_array_equal(dec.gather(found["u"]), u)
                     assert found["t"] == 0.04
             file.write_bytes(data)
-        assert any(f"{tmp_path / '0'} is damaged: the checksum of u" in message for message in messages)
+        assert any(f"{checkpoints.path(0)} is damaged: the checksum of u" in message for message in messages)
         assert any("the checksum of its description is wrong" in message for message in messages)
         assert checkpoints.restore(like, structures)["t"] == 0.04
 
@@ -259,12 +259,14 @@ def test_types_that_jax_would_narrow_are_refused(tmp_path):
 
 
 def test_what_a_killed_program_left_is_removed_by_the_next_save_only(tmp_path):
-    unfinished = tmp_path / "3.orbax-checkpoint-tmp"
+    with io.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(2, {"i": 2})
+        unfinished = tmp_path / f"{checkpoints.path(3).name}.orbax-checkpoint-tmp"
     unfinished.mkdir()
     assert orbax.checkpoint.utils.is_tmp_checkpoint(unfinished)
     (unfinished / "data").write_bytes(bytes(9))
     with io.Checkpoints(tmp_path) as checkpoints:
-        assert checkpoints.latest is None
+        assert checkpoints.latest == 2
         assert unfinished.exists()
         checkpoints.save(5, {"i": 5})
         assert not unfinished.exists()

@@ -1,15 +1,23 @@
 """Tests of damaged files and of files of other programs: a read returns what was written, or raises `ValueError`."""
 
+import gzip
 import json
+import os
+import resource
 import shutil
 import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
 
 import decompops as dops
 import h5py
 import numpy as np
 import pytest
 from decompops import io
-from decompops.io import _hdf5, _snapshot
+from decompops.io import _hdf5, _snapshot, _zarr
+from decompops.io._seal import seal
 
 from helpers import make_mesh, random_field
 
@@ -123,6 +131,128 @@ def test_a_file_with_many_chunks_opens_fast(tmp_path, monkeypatch):
     shape = (32, 32, 16)
     io.write(tmp_path / "u.h5", {"u": np.ones(shape)}, dops.Decomposition(make_mesh((1, 1)), shape=shape))
     start = time.perf_counter()
-    places = _hdf5.HDF5().open(tmp_path / "u.h5").places["u"]
+    with closing(_hdf5.HDF5().open(tmp_path / "u.h5")) as file:
+        places = file.places["u"]
     assert time.perf_counter() - start < 4
     assert len(places.offsets) == 32 * 32 * 16
+
+
+# --- Crafted files ---
+
+
+def edit_zarr(path, change_member, name="u", group=None):
+    """Change the description of an array in both places where it is stored, and make the checksum right."""
+    text = json.loads((path / "zarr.json").read_text())
+    members = text["consolidated_metadata"]["metadata"]
+    member = members.pop(name)
+    name = change_member(member) or name
+    members[name] = member
+    (path / "zarr.json").write_text(json.dumps(text))
+    (path / name / "zarr.json").write_text(json.dumps(member))
+
+
+def bomb(member):
+    """Let a few bytes decompress to gigabytes."""
+    member["codecs"].append({"name": "gzip", "configuration": {"level": 9}})
+    member["codecs"][1:2] = []
+    member["shape"] = [2**25]
+    member["chunk_grid"]["configuration"]["chunk_shape"] = [2**25]
+
+
+def huge(member):
+    member["shape"][-1] = 2**60
+
+
+def huge_chunk(member):
+    huge(member)
+    member["chunk_grid"]["configuration"]["chunk_shape"][-1] = 2**60
+
+
+def craft_hdf5(path, how):
+    """Write a file whose seal is right, as somebody could who knows the format."""
+    other = path.with_name("other.h5")
+    with h5py.File(other, "w") as file:
+        file["secret"] = np.arange(4.0)
+    with h5py.File(path, "a") as file:
+        del file["x"]
+        match how:
+            case "made up":
+                file.create_dataset("x", (2**30,), "f8", fillvalue=1.0)
+            case "decompressed":
+                file.create_dataset("x", (2**26,), "f8", compression="gzip", data=np.zeros(2**26))
+            case "link":
+                file["x"] = h5py.ExternalLink(str(other), "secret")
+            case "external":
+                file.create_dataset("x", (4,), "f8", external=[(str(other), 0, 32)])
+            case "virtual":
+                layout = h5py.VirtualLayout((4,), "f8")
+                layout[:] = h5py.VirtualSource(str(other), "secret", (4,))
+                file.create_virtual_dataset("x", layout)
+        if how != "link":
+            file["x"].make_scale("x")
+    seal(path, [])
+
+
+CRAFTED = {
+    "a bomb": lambda path: (
+        edit_zarr(path, bomb, "x"),
+        (path / "x" / "c" / "0").write_bytes(gzip.compress(bytes(2**28))),
+    ),
+    "a huge shape": lambda path: edit_zarr(path, huge),
+    "a huge chunk": lambda path: edit_zarr(path, huge_chunk),
+    "a huge coordinate": lambda path: edit_zarr(path, huge_chunk, "x"),
+    "an absolute path": lambda path: edit_zarr(path, lambda _: str(path.parent / "other.zarr" / "u")),
+    "a relative path": lambda path: edit_zarr(path, lambda _: "../other.zarr/u"),
+    "a link": lambda path: ((path / "u").rename(path / "v"), (path / "u").symlink_to(path / "v")),
+    "a pipe for a chunk": lambda path: replace_by_pipe(next(path.glob("u/c/**/0"), path)),
+    "a pipe for a description": lambda path: replace_by_pipe(path / "u" / "zarr.json"),
+    "a pipe for all": lambda path: replace_by_pipe(path / "zarr.json"),
+}
+
+
+def replace_by_pipe(path):
+    path = next(file for file in (path, *path.rglob("*")) if file.is_file())
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("thing", [*CRAFTED, "made up", "decompressed", "link", "external", "virtual", "a pipe"])
+def test_crafted_files_are_refused_soon(tmp_path, thing):
+    """Reading takes little memory and time before it raises an error, and never reads other files."""
+    path = tmp_path / ("u.zarr" if thing in CRAFTED else "u.h5")
+    io.write(path, {"u": U}, DEC, **OPTIONS)
+    io.write(tmp_path / "other.zarr", {"u": U}, DEC, **OPTIONS)
+    if thing == "a pipe":
+        replace_by_pipe(path)
+    elif thing in CRAFTED:
+        CRAFTED[thing](path)
+    else:
+        craft_hdf5(path, thing)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**29, limits[1]))
+    try:
+        with pytest.raises(
+            ValueError, match=r"is damaged: .*(not a|not the name|not stored|H5DS|codecs|overflow|checksum)"
+        ):
+            io.read(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def test_an_array_that_is_too_large_for_the_memory(tmp_path):
+    """Somebody has given a file a huge shape, and the right checksum for it."""
+    path = tmp_path / "u.zarr"
+    io.write(path, {"u": U}, DEC)
+    edit_zarr(path, lambda member: member.update(shape=[2, *(2**14,) * 3]))
+    with patch.object(_zarr, "check_contents", lambda contents: contents):
+        contents = _zarr.Zarr().open(path).contents
+    contents = replace(contents, attributes=contents.attributes | {"lengths": [2**14] * 3})
+    text = json.loads((path / "zarr.json").read_text())
+    text["attributes"] |= {"lengths": [2**14] * 3, "decompops_checksum": contents.checksum}
+    (path / "zarr.json").write_text(json.dumps(text))
+    for grid in (None, dops.Decomposition(make_mesh((1, 1)), shape=(2**14,) * 3)):
+        with pytest.raises(
+            MemoryError, match=r"`path` must have arrays that fit .*'u' has the shape \(2, 16384, 16384,"
+        ):
+            io.read(path, grid)

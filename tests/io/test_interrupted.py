@@ -23,6 +23,7 @@ import pytest
 from decompops import io
 from decompops.io import _hdf5, _staging
 from decompops.io._staging import Staging
+from decompops.io._zarr import Zarr
 
 from helpers import make_mesh, random_field
 from processes import Rank, free_port, report, start, wait
@@ -141,13 +142,17 @@ def test_full_disk(tmp_path, suffix, processes, is_real):
         check(folder, suffix, numbers(ranks[0]))
 
 
+def make_staging(folder: Path, process: int) -> Staging:
+    return Staging(folder / "a.zarr", 16 * "1", process, (0, 1), 20.0, Zarr().check_own)
+
+
 def fail(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_failure_is_told_on_a_full_disk(tmp_path, monkeypatch):
     """A process that looks only after another one has failed ends at once, even if no file could be created."""
-    first, second = (Staging(tmp_path / "a.zarr", 1, process, (0, 1), patience=20.0) for process in (0, 1))
+    first, second = (make_staging(tmp_path, process) for process in (0, 1))
     first.begin()
     with monkeypatch.context() as full_disk:
         full_disk.setattr(Path, "touch", fail)
@@ -173,7 +178,7 @@ def test_an_error_of_hdf5_is_an_os_error(tmp_path, monkeypatch):
 
 def test_a_removed_folder_ends_a_write(tmp_path, monkeypatch):
     monkeypatch.setattr(_staging, "VISIBLE", 0.1)
-    staging = Staging(tmp_path / "a.zarr", 1, 1, (0, 1), patience=20.0)
+    staging = make_staging(tmp_path, 1)
     with pytest.raises(RuntimeError, match=r"because its temporary folder .*\.partial is missing"):
         staging.run(fail, fail)
 

@@ -2,11 +2,14 @@
 
 import os
 from pathlib import Path
+from unittest.mock import patch
 
 import decompops as dops
 import numpy as np
 import pytest
 from decompops import io
+from decompops.io._formats import format_of
+from decompops.io._staging import Staging
 from vtkmodules.util.numpy_support import vtk_to_numpy
 from vtkmodules.vtkIOXdmf2 import vtkXdmfReader
 
@@ -23,7 +26,9 @@ def test_a_folder_that_is_no_snapshot_is_not_replaced(tmp_path):
     for path, inner in ((tmp_path / "data.zarr", "zarr.json"), (tmp_path / "data.h5", "notes.txt")):
         path.mkdir()
         (path / inner).write_text("{}")
-        with pytest.raises(FileExistsError, match=r"`path` must be new or a snapshot; got .*, which decompops did not"):
+        with pytest.raises(
+            FileExistsError, match=r"`path` must be new or a file of decompops; got .*, which decompops did not"
+        ):
             io.write(path, {"u": U}, DEC)
         assert (path / inner).read_text() == "{}"
     file = tmp_path / "file.zarr"
@@ -46,18 +51,38 @@ def test_snapshots_are_replaced_through_a_link(tmp_path, suffix):
     assert not list((tmp_path / "disk").glob(".*"))
 
 
-def test_only_leftovers_of_the_same_snapshot_are_removed(tmp_path):
-    """A write removes only leftovers of earlier writes of the same snapshot.
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_only_leftovers_of_the_same_snapshot_are_removed(tmp_path, suffix):
+    """A write removes only leftovers of earlier writes of the same snapshot, which no program uses any more.
 
-    This is also true if the name contains wildcards such as `[1]`.
+    This is also true if the name contains wildcards such as `[1]`. The older snapshot in a leftover moves back.
     """
-    other = tmp_path / ".1.zarr.0123.partial"
-    own = tmp_path / ".[1].zarr.0123.partial"
-    other.mkdir()
-    own.mkdir()
-    io.write(tmp_path / "[1].zarr", {"u": U}, DEC)
-    assert other.exists()
-    assert not own.exists()
+    for name in ("1", "[1]"):
+        path = tmp_path / f"{name}{suffix}"
+        io.write(path, {"u": U}, DEC, time=1)
+        begun = [Staging(path, str(digit) * 16, 0, (0,), 1.0, format_of(path)[0].check_own) for digit in (1, 2)]
+        for staging in begun:
+            staging.begin()
+        begun[0]._release()  # The program that wrote it has been killed.
+        if name == "1":
+            begun[1]._release()
+    if suffix == ".zarr":
+        begun[0].folder.joinpath("old0").mkdir()
+        path.rename(begun[0].folder / "old0" / path.name)
+        assert io.read(path).time == 1
+    with pytest.raises(ValueError, match="`arrays` must be"), patch.object(type(format_of(path)[0]), "create", refuse):
+        io.write(path, {"u": U}, DEC, time=2)
+    assert io.read(path).time == 1
+    io.write(path, {"u": U}, DEC, time=3)
+    assert io.read(path).time == 3
+    assert not begun[0].folder.exists()
+    assert begun[1].folder.exists()
+    assert len(list(tmp_path.glob(f".1{suffix}.*"))) == 2
+    begun[1]._release()
+
+
+def refuse(*_: object) -> None:
+    raise ValueError("`arrays` must be others")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

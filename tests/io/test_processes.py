@@ -37,8 +37,10 @@ def test_a_folder_that_cannot_be_written_is_told_at_once(tmp_path):
     Without an exchange of errors, the second process would wait until its timeout.
     """
     ranks = run(tmp_path, "unwritable")
-    assert lines(ranks[0], "^NotADirectoryError after short"), report(ranks)
-    assert lines(ranks[0], "^FileExistsError after short: .*`path` must be new or a snapshot"), report(ranks)
+    assert len(lines(ranks[0], "^NotADirectoryError after short")) == 3, report(ranks)
+    assert lines(ranks[0], "^FileExistsError after short: .*`path` must be new or a file of decompops"), report(ranks)
+    told = "^RuntimeError after short: .*checkpoints cannot be written to, because process 0 failed: Not a directory"
+    assert len(lines(ranks[1], told)) == 2, report(ranks)
     for reason in ("Not a directory", "File exists"):
         told = f"^RuntimeError after short: .* was not written, because process 0 failed: {reason}"
         assert lines(ranks[1], told), report(ranks)
@@ -61,3 +63,13 @@ def test_damaged_and_newer_files_are_refused_by_all_processes(tmp_path):
         assert len(found) == 5, report(ranks)
         for message, expected in zip(found, (causes[0], cause, *["of format 3, which a newer decompops wrote"] * 3)):
             assert re.search(expected, message), report(ranks)
+
+
+def test_all_processes_read_the_same_snapshot(tmp_path):
+    """A snapshot is replaced after one process has read it. All processes then read the new one."""
+    ranks = run(tmp_path, "replaced")
+    for rank in ranks:
+        assert lines(rank, r"^\.(?:zarr|h5): time 2\.0, True, calls [2-9]$") == [
+            ".zarr: time 2.0, True, calls 2",
+            ".h5: time 2.0, True, calls 2",
+        ], report(ranks)

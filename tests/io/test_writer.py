@@ -1,5 +1,7 @@
 """Tests of `io.Writer`, which writes snapshots in the background, and of the memory that writing takes."""
 
+import os
+import re
 import subprocess
 import sys
 import threading
@@ -142,3 +144,27 @@ def test_writing_needs_at_most_one_more_block(tmp_path, suffix, how):
     assert done.returncode == 0, done.stderr
     blocks = float(done.stdout)
     assert blocks < (0.6 if how == "foreground" else 1.6)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_writer_without_with_loses_nothing(tmp_path, suffix):
+    """At the end of a program, a writer without `with` writes its last snapshot, or the program fails."""
+    program = f"""
+import decompops as dops, jax, numpy as np, resource, signal, sys
+from decompops import io
+dec = dops.Decomposition(jax.make_mesh((1,), ("x",)), shape=(128, 64, 64), axes=("x",))
+if len(sys.argv) > 1:  # as on a full disk
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+writer = io.Writer()
+writer.write("u{suffix}", {{"u": np.ones((128, 64, 64))}}, dec, time=len(sys.argv))
+"""
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
+    options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, "-c", program], **options)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert io.read(tmp_path / f"u{suffix}").time == 1
+    done = subprocess.run([sys.executable, "-c", program, "fail"], **options)
+    assert done.returncode == 1
+    assert re.search("OSError.*(File too large|file write failed)", done.stderr), done.stderr
+    assert io.read(tmp_path / f"u{suffix}").time == 1

@@ -1,5 +1,6 @@
 """Tests of saved simulations: times of steps, damaged checkpoints, late signals, and progress after a restart."""
 
+import errno
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import io, pde
-from decompops.io import _snapshot
+from decompops.io import _agreement, _checkpoint_folder, _snapshot
 from decompops.pde import _progress
 
 from helpers import assert_close, make_mesh
@@ -109,14 +110,14 @@ def test_observations_continue(tmp_path):
 
 def cut(checkpoint):
     """Damage a checkpoint as a full disk could."""
-    (checkpoint / "facts" / "metadata").write_bytes(b"{")
+    next(checkpoint.parent.glob(f"{checkpoint.name}-*/facts/metadata")).write_bytes(b"{")
 
 
 def test_a_damaged_checkpoint_is_not_used(tmp_path):
     for t_end in (0.1, 0.2):
         run(t_end, tmp_path)
     cut(tmp_path / "10")
-    with pytest.warns(UserWarning, match=r"The checkpoint .*10 is damaged. An older checkpoint is used instead"):
+    with pytest.warns(UserWarning, match=r"The checkpoint .*10-[0-9a-f]* is damaged. An older checkpoint is used"):
         again = run(0.2, tmp_path)
     assert again.steps == 10
     expected = run(0.4)
@@ -125,11 +126,51 @@ def test_a_damaged_checkpoint_is_not_used(tmp_path):
     np.testing.assert_array_equal(result.observed["largest"], expected.observed["largest"])
 
 
+def test_restarts_leave_other_files_alone(tmp_path):
+    """Three restarts keep folders whose names are integers, and other look-alikes of checkpoints and snapshots."""
+    folder, names = (
+        tmp_path / "run",
+        ["2023", "5", "10", "7.orbax-checkpoint-tmp", ".000.zarr.old", ".000.zarr.1.partial"],
+    )
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "results.csv").write_text(name)
+    for t_end in (0.1, 0.2, 0.3):
+        result = run(t_end, folder, write=pde.Snapshots(folder / "{:03}.zarr"))
+    np.testing.assert_array_equal(result.u, run(0.3).u)
+    assert {(folder / name / "results.csv").read_text() for name in names} == set(names)
+    own = {path.name.partition("-")[0] for path in folder.iterdir()} - {".decompops", "7.orbax"}
+    assert own - set(names) == {"000.zarr", "001.zarr", "002.zarr", "003.zarr", "15"}
+
+
+@pytest.mark.parametrize("what", ["checkpoint", "write"])
+@pytest.mark.parametrize("is_restart", [False, True])
+def test_a_folder_that_cannot_be_written_is_told_before_the_first_step(tmp_path, monkeypatch, what, is_restart):
+    folder, snapshots = tmp_path / "checkpoints", tmp_path / "snapshots"
+    if is_restart:
+        run(0.1, folder)
+    bad = folder if what == "checkpoint" else snapshots
+    check = _agreement.check_writable
+
+    def refuse(path):
+        if path == bad:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        check(path)
+
+    monkeypatch.setattr(pde._simulate._Run, "advance", pytest.fail)
+    monkeypatch.setattr(_agreement, "check_writable", refuse)
+    monkeypatch.setattr(_checkpoint_folder, "check_writable", refuse)
+    if what == "write" and not is_restart:
+        snapshots.write_text("a file")
+    with pytest.raises((PermissionError, NotADirectoryError), match="snapshots" if what == "write" else "checkpoints"):
+        run(0.2, folder, write=pde.Snapshots(snapshots / "{}.zarr"))
+
+
 def test_a_run_whose_checkpoints_are_all_damaged(tmp_path):
     run(0.1, tmp_path)
     cut(tmp_path / "5")
     with (
-        pytest.warns(UserWarning, match="5 is damaged"),
+        pytest.warns(UserWarning, match="5-[0-9a-f]* is damaged"),
         pytest.raises(ValueError, match=r"`checkpoint` must have a complete checkpoint, but all checkpoints in .* are"),
     ):
         run(0.2, tmp_path)

@@ -1,0 +1,149 @@
+"""The folder of checkpoints, in which orbax must see nothing but the checkpoints of this library."""
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+from weakref import WeakValueDictionary
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from .._ownership import check_writable, identity_of, locked, mark, new_identity, share
+from ._agreement import agree, error_of
+
+
+KIND = "checkpoints"
+TEMPORARY = ".orbax-checkpoint-tmp"
+
+
+class _Lock:
+    """The lock on a folder. It is released when nothing in this process refers to it any more."""
+
+    def __init__(self, file: BinaryIO | None):
+        self.file = file
+
+    def __del__(self):
+        if self.file is not None:
+            self.file.close()
+
+
+# The locks that this process holds, by the identity of the folder. Two `Checkpoints` of one program share a lock.
+_LOCKS: WeakValueDictionary[str, _Lock] = WeakValueDictionary()
+
+
+class CheckpointFolder:
+    """Names checkpoints, and finds them. orbax uses this class as a `NameFormat`.
+
+    orbax takes every folder whose name is an integer for a checkpoint, and removes old ones. So names have the number
+    of the checkpoint and the identity of the folder, such as `12-3f9a6c0e1b2d4f58`. Everything else in the folder is
+    left alone. A program that saves holds a lock on the folder. A program that only reads does not, because another
+    program may be saving at the same time.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.identity = _of_first_process(identity_of(path, KIND))
+        self._lock: _Lock | None = None
+
+    def build_name(self, step: int) -> str:
+        """Return the name of a checkpoint."""
+        return f"{step}-{self.identity}"
+
+    def find_all(self, base_path: Any) -> Iterator[Any]:
+        """Yield the checkpoints, as orbax describes them."""
+        from etils.epath import Path as OrbaxPath
+        from orbax.checkpoint.path import step
+
+        names = os.listdir(base_path) if self.identity else []
+        for name in names:
+            found = re.fullmatch(f"(0|[1-9][0-9]*)-{self.identity}", name)
+            if found and (self.path / name).is_dir() and not (self.path / name).is_symlink():
+                yield step.Metadata(step=int(found[1]), path=OrbaxPath(self.path / name))
+
+    def find_step(self, base_path: Any, step: int) -> Any:
+        """Return a checkpoint, as orbax describes it. Raises `ValueError` if it does not exist."""
+        for found in self.find_all(base_path):
+            if found.step == step:
+                return found
+        raise ValueError(f"{self.path} has no checkpoint {step}")
+
+    def claim(self) -> bool:
+        """Mark and lock the folder, and remove what a killed program has left unfinished. Return whether this is new.
+
+        All processes must call this method. Raises `OSError` or `RuntimeError` on every process if one of them cannot
+        write to the folder, and `BlockingIOError` if another program saves checkpoints there.
+        """
+        if self._lock is not None:
+            return False
+        is_first = jax.process_index() == 0
+        agree(error_of(self._begin) if is_first else None, self.path)
+        self.identity = _of_first_process(self.identity)
+        agree(None if is_first else error_of(self._join), self.path)
+        return True
+
+    def release(self) -> None:
+        """Release the lock."""
+        self._lock = None
+
+    def check_free(self, step: int) -> None:
+        """Raise an error on every process if something else has the name of the next checkpoint."""
+        path, error = self.path / self.build_name(step), None
+        if jax.process_index() == 0 and os.path.lexists(path):
+            error = FileExistsError(errno.EEXIST, f"`step` must be the number of a new checkpoint, but {path} exists.")
+        agree(error, self.path)
+
+    def _begin(self) -> None:
+        """Mark and lock the folder, in the first process."""
+        check_writable(self.path)
+        if identity_of(self.path, KIND) is None:
+            with suppress(FileExistsError):  # Another program may have marked the folder just now.
+                mark(self.path, KIND, new_identity())
+        self.identity = identity_of(self.path, KIND)
+        if self.identity is None:
+            raise FileExistsError(
+                errno.EEXIST,
+                f"`folder` must be new or a folder of checkpoints; got {self.path}, in which something else has the "
+                "name .decompops. Choose another folder, or remove this file.",
+            )
+        self._lock = _LOCKS.get(self.identity) or self._locked(alone=True)
+        _LOCKS[self.identity] = self._lock
+
+    def _join(self) -> None:
+        """Lock the folder, in a process that is not the first."""
+        check_writable(self.path)
+        self._lock = _LOCKS.get(str(self.identity)) or self._locked(alone=False)
+        _LOCKS[str(self.identity)] = self._lock
+
+    def _locked(self, *, alone: bool) -> _Lock:
+        try:
+            file = locked(self.path, alone=alone)
+            if alone:
+                for name in os.listdir(self.path):
+                    if re.fullmatch(f"[0-9]+-{self.identity}{re.escape(TEMPORARY)}", name):
+                        shutil.rmtree(self.path / name, ignore_errors=True)
+                share(file)
+        except BlockingIOError as error:
+            raise BlockingIOError(
+                errno.EWOULDBLOCK,
+                f"`folder` must be used by one program at a time, but another one saves checkpoints in {self.path}. "
+                "Wait until it has ended, or choose another folder.",
+            ) from error
+        except OSError:  # The file system has no locks.
+            return _Lock(None)
+        return _Lock(file)
+
+
+def _of_first_process(identity: str | None) -> str | None:
+    """Return the identity that the first process found, so that all processes use the same one."""
+    if jax.process_count() == 1:
+        return identity
+    words = np.frombuffer(bytes.fromhex(identity or ""), np.uint8)
+    found = multihost_utils.broadcast_one_to_all(np.resize(words, 8) if identity else np.zeros(8, np.uint8))
+    identity = np.asarray(found).astype(np.uint8).tobytes().hex()
+    return identity if identity.strip("0") else None

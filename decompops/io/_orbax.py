@@ -1,0 +1,42 @@
+"""orbax, which stores checkpoints, as the processes of a run use it to read."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from ._contents import damaged
+
+
+def reader(handler: Any) -> Any:
+    """Return an orbax checkpointer that does not wait for other processes when it reads, because they may fail."""
+    orbax, process = orbax_checkpoint(), jax.process_index()
+    alone = orbax.options.MultiprocessingOptions(primary_host=process, active_processes={process})
+    return orbax.Checkpointer(handler, multiprocessing_options=alone)
+
+
+@contextmanager
+def reading_by_all(where: Path) -> Iterator[None]:
+    """Raise `Damaged` on every process if reading fails on one process."""
+    error = None
+    try:
+        yield
+    except Exception as raised:  # The parts of orbax raise errors of many types.
+        error = raised
+    failed = np.ravel(multihost_utils.process_allgather(np.array(error is not None)))
+    if error is not None:
+        raise damaged(where, error) from error
+    if failed.any():
+        raise damaged(where, f"process {failed.argmax()} cannot read it")
+
+
+def orbax_checkpoint() -> Any:
+    try:
+        import orbax.checkpoint
+    except ImportError as error:
+        raise ImportError("Checkpoints need orbax: pip install orbax-checkpoint.") from error
+    return orbax.checkpoint

@@ -1,0 +1,41 @@
+"""Calls a function in several threads, also when the program is about to end."""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from threading import Lock, Thread
+from typing import Any
+
+from ._parts import THREADS
+
+
+def in_parallel(function: Callable[..., Any], tasks: Iterable[tuple]) -> None:
+    """Call `function(*task)` for each task, in this thread and in up to `THREADS - 1` others. Raises the first error.
+
+    `tasks` is iterated only as fast as the threads take its tasks. A `ThreadPoolExecutor` refuses tasks once the main
+    thread has ended, when `Writer` may still be writing. Some versions of Python then refuse new threads as well, and
+    this thread does all tasks.
+    """
+    lock, left, errors = Lock(), iter(tasks), []
+
+    def work() -> None:
+        try:
+            while not errors:
+                with lock:
+                    task = next(left, None)
+                if task is None:
+                    return
+                function(*task)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = []
+    with suppress(RuntimeError):
+        for _ in range(THREADS - 1):
+            thread = Thread(target=work)
+            thread.start()
+            threads.append(thread)
+    work()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]

@@ -1,0 +1,193 @@
+"""`read` reads snapshots of fields and spectra onto any mesh."""
+
+import math
+import os
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh
+
+from .._box import Box
+from .._expansion import Expansion, Mismatch
+from .._grid import GridLike, grid_of
+from .._layout import Layout, exchange_numbers
+from .._operator.transform import AbstractTransform
+from ._attributes import Attribute
+from ._contents import BOX, CHECKSUM, RESERVED, damaged
+from ._format import AbstractFile, AbstractFormat
+from ._formats import format_of
+from ._parts import read_array
+from ._staging import find
+
+
+# The states of a try to read a snapshot.
+READ, REPLACED, FAILED = range(3)
+# How often `read` begins again if another snapshot has replaced the one that it was reading.
+ATTEMPTS = 20
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The contents of a snapshot, as `read` returns them.
+
+    - `arrays`: the fields or spectra by name.
+    - `time`: the time, or `None` if the file has no time.
+    - `box`: the box of the grid, or `None` if the file has no box.
+    - `units`: the units of arrays and coordinates by name. Names without a unit are left out.
+    - `attributes`: the `attributes` that were passed to `write`.
+    - `norm`: the scale of spectra, an option of their transform such as "backward"; `None` for fields, and if the file
+        has no norm.
+    """
+
+    arrays: dict[str, Array | np.ndarray]
+    time: float | None
+    box: Box | None
+    units: dict[str, str]
+    attributes: dict[str, Attribute]
+    norm: str | None = None
+
+
+def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = None) -> Snapshot:
+    """Read a snapshot onto any mesh. Each process reads its own blocks.
+
+    All processes of the mesh must call this function. Another program may write a snapshot to the same path meanwhile:
+    the result is then the old or the new snapshot, the same one on all processes, and never a mixture.
+
+    !!! example
+
+        ```python
+        snapshot = io.read("run/000100.zarr", fft)
+        u = snapshot.arrays["velocity"]     # sharded as the input of `fft`
+        ```
+
+    **Arguments:**
+
+    - `path`: a snapshot that `write` wrote.
+    - `grid`: a transform, a `Decomposition` or a `Layout`, as in `write`. The arrays of the result lie on the devices
+        of `grid`. If `grid` is `None`, every process gets whole arrays, as NumPy arrays. If `grid` is a transform,
+        spectra are rescaled to its `norm`.
+    - `names`: the name or the names of the arrays to read. The default is all arrays.
+
+    **Returns:** a `Snapshot`. Its arrays have the dtypes of the file. But if JAX is not in 64-bit mode, 64-bit arrays
+    become 32-bit arrays on devices.
+
+    **Raises:** `FileNotFoundError` if the snapshot does not exist. `ValueError` if the file is damaged, if it is not a
+    snapshot, if a different version of decompops wrote it in a different format, or if `grid` or `names` do not fit the
+    file. `grid` does not fit spectra of other bases or modes. `RuntimeError` if other snapshots replaced the file so
+    often that it could not be read. `MemoryError` if an array does not fit into the memory.
+    """
+    format, path = format_of(path)
+    mesh: Any = getattr(grid, "mesh", None)
+    error = None
+    for _ in range(ATTEMPTS):
+        state, checksum, snapshot, error = _attempt(format, path, grid, names)
+        states = exchange_numbers(mesh, state, checksum) if isinstance(mesh, Mesh) else {0: (state, checksum)}
+        if (
+            {state for state, _ in states.values()} == {READ}
+            and len(set(states.values())) == 1
+            and snapshot is not None
+        ):
+            return snapshot
+        failed = [process for process, (state, _) in states.items() if state == FAILED]
+        if failed and all(state != REPLACED for state, _ in states.values()):
+            raise error or damaged(path, f"process {failed[0]} cannot read it")
+        time.sleep(0.01)
+    raise error or RuntimeError(
+        f"`path` must stay the same while it is read, but other snapshots have replaced {path} {ATTEMPTS} times."
+    )
+
+
+def _attempt(
+    format: AbstractFormat, path: Path, grid: Any, names: Any
+) -> tuple[int, int, Snapshot | None, Exception | None]:
+    """Try to read a snapshot. Return the state of this try, the checksum of the snapshot, the snapshot and the error.
+
+    If another snapshot replaces the one that is read, its result is a mixture of both, and its error means nothing.
+    """
+    checksum, snapshot, error = 0, None, None
+    try:
+        found = find(path)
+    except FileNotFoundError as missing:
+        return FAILED, checksum, snapshot, missing
+    stamp = format.stamp(found)
+    try:
+        with closing(format.open(found)) as file:
+            snapshot = _read(file, path, grid, names)
+            checksum = int(file.contents.attributes[CHECKSUM])  # pyright: ignore[reportArgumentType]
+    except Exception as raised:
+        error = raised
+    # While another program moves a new snapshot to `path`, the old one is elsewhere, and is removed soon.
+    is_removed = found != path and error is not None
+    if stamp is None or is_removed or format.stamp(found) != stamp:
+        return REPLACED, checksum, None, error
+    return READ if error is None else FAILED, checksum, snapshot, error
+
+
+def _read(file: AbstractFile, path: Path, grid: Any, names: Any) -> Snapshot:
+    contents = file.contents
+    names = tuple(contents.variables) if names is None else (names,) if isinstance(names, str) else tuple(names)
+    if unknown := [name for name in names if name not in contents.variables]:
+        raise ValueError(f"`names` must be some of {', '.join(contents.variables)}; got {unknown[0]!r}.")
+    layout = None if grid is None else grid_of(grid, contents.lengths, contents.space).layout
+    if layout is not None and layout.true_shape != contents.lengths:
+        what = "fields" if contents.space == "field" else "spectra"
+        raise ValueError(
+            f"`grid` must have the lengths of the {what} in {path}, {contents.lengths}; got {layout.true_shape}. Read "
+            "with a grid of these lengths, and interpolate with `spectral.Resample`."
+        )
+    expansion = grid.expansion if isinstance(grid, AbstractTransform) and contents.space == "spectrum" else None
+    arrays, factor = {}, _factor(path, contents.meaning, expansion)
+    for name in names:
+        array = _array(file, path, name, layout)
+        arrays[name] = array if factor == 1 else array * np.asarray(factor, array.dtype)
+    norm = (contents.meaning or {}).get("norm") if expansion is None else expansion.norm
+    time, box = contents.coordinates.get("time"), contents.attributes.get(BOX)
+    return Snapshot(
+        arrays,
+        None if time is None else float(time),
+        None if box is None else Box(tuple(box)),  # pyright: ignore[reportArgumentType]
+        contents.units,
+        {name: value for name, value in contents.attributes.items() if name not in RESERVED},
+        norm,
+    )
+
+
+def _array(file: AbstractFile, path: Path, name: str, layout: Layout | None) -> Array | np.ndarray:
+    """Read an array: onto the devices of `layout`, or as a whole NumPy array if `layout` is `None`."""
+    shape, dtype = file.contents.variables[name].shape, file.contents.variables[name].dtype
+    try:
+        if layout is not None:
+            return read_array(partial(file.read, name), shape, dtype, layout)
+        if (size := math.prod(shape) * dtype.itemsize) >= 2**63:
+            raise MemoryError(f"{size} bytes")
+        whole = np.empty(shape, dtype)
+    except MemoryError as error:
+        raise MemoryError(
+            f"`path` must have arrays that fit into the memory; got {path}, where {name!r} has the shape {shape}. Pass "
+            "a `grid` on more devices. If you do not expect this shape, the file is damaged."
+        ) from error
+    file.read(name, tuple((0, n) for n in shape), whole)
+    return whole
+
+
+def _factor(path: Path, known: Mapping[str, Any] | None, expansion: Expansion | None) -> float:
+    """Return the factor from the coefficients of a file to those of `expansion`; one if either is not known.
+
+    Raises `ValueError` if the coefficients have other bases or modes.
+    """
+    if known is None or expansion is None:
+        return 1.0
+    try:
+        return expansion.factor_from(known)
+    except Mismatch as error:
+        raise ValueError(
+            f"`grid` must have the `{error.option}` of the spectra in {path}, {error.known}; got {error.own}. Read "
+            "them with a transform like theirs."
+        ) from error
