@@ -2,9 +2,12 @@
 
 import math
 import operator
+import re
 from typing import Any, SupportsIndex
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from ._blocks import axis_names
@@ -46,6 +49,19 @@ def check_order(name: str, value: Any, ndim: int) -> tuple[int, ...]:
         example = axis_names(ndim)[::-1]
         raise ValueError(f"`{name}` must have each axis of the grid once, such as {example}; got {value!r}.")
     return order
+
+
+def check_dtype(name: str, dtype: Any) -> np.dtype:
+    """Return the dtype of an array. Raises `TypeError` for keys and for numbers of less than one byte."""
+    if jnp.issubdtype(dtype, jax.dtypes.extended):
+        raise TypeError(f"`{name}` must hold numbers; got {dtype}. For keys, pass `jax.random.key_data({name})`.")
+    # XLA stores several such numbers in one byte. Its own CPU compiler aborts the process in some operations on them.
+    if small := re.match(r"u?int[124]$|float[46]_", np.dtype(dtype).name):
+        wider = "int8" if "int" in small[0] else "float16"
+        raise TypeError(
+            f"`{name}` must hold numbers of at least one byte; got {dtype}. Pass `{name}.astype(jnp.{wider})`."
+        )
+    return dtype
 
 
 def check_shape(name: str, shape: Any, ndim: int | None = None) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Checks of operators with compiled kernels. A check runs on every rank, or on all devices of one process."""
 
 import itertools
+import math
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any
@@ -9,6 +10,7 @@ import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from decompops._hlo import collectives
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
@@ -247,6 +249,38 @@ def stress(backend) -> None:
         assert_exact(halo, extended(values[i], exchange.decomposition.layout().blocks.parts, widths, (True,) * 3))
         assert_block(k, np.fft.fftn(values[i]))
         assert_block(other, np.fft.fftn(values[i - 2]))
+
+
+# Every dtype of JAX, except those without arrays in JAX, and one without a zero for the padding.
+NOT_TESTED = {"int1", "uint1", "float6_e2m3fn", "float6_e3m2fn", "float8_e8m0fnu"}
+DTYPES = sorted({np.dtype(v).name for v in vars(jnp).values() if isinstance(v, type(jnp.int8))} - NOT_TESTED)
+
+
+def check_dtype(backend, name: str) -> None:
+    """Operators are right for numbers of this dtype, or refuse it."""
+    mesh, dtype = meshes()[-1], jnp.dtype(name)
+    u = (np.arange(math.prod(UNEVEN)).reshape(UNEVEN) % 3 % 2 + (name != "bool")).astype(dtype)
+    options: dict[str, Any] = {"shape": UNEVEN, "pad": True, "backend": backend}
+    fft, transpose = dops.FFT3D(mesh, **options), dops.Transpose(mesh, "z", "x", **options)
+    exchange = dops.HaloExchange(mesh, ((1, 0), (0, 0), (0, 0)), **options)
+    parts = exchange.decomposition.layout().blocks.parts
+    ones = np.ones(surrounded(u, parts, ((1, 0), (0, 0), (0, 0))).shape, dtype)
+    if name.strip("u").startswith(("int2", "int4", "float4")):
+        for operator, x in ((fft, u), (transpose, u), (exchange, u), (exchange.T, ones)):
+            with pytest.raises(TypeError, match=f"`x` must hold numbers of at least one byte; got {name}"):
+                operator(jnp.asarray(x))
+        return
+    assert_exact(transpose(u), u)
+    assert_exact(exchange(u), extended(u, parts, ((1, 0), (0, 0), (0, 0)), (True,) * 3))
+    assert_block(fft(u), np.fft.fftn(u.astype(np.complex128)))
+    if name == "bool" or (name.startswith("float8") and backend != XLA):
+        with pytest.raises(TypeError, match=r"`x` must hold numbers that .*can .*add.*; got"):
+            exchange.T(ones)
+        return
+    # Along x, the last cell of each block gets the cell of its neighbour's halo as well.
+    cells = -(-UNEVEN[0] // parts[0])
+    twice = (np.arange(UNEVEN[0]) % cells == cells - 1) | (np.arange(UNEVEN[0]) == UNEVEN[0] - 1)
+    assert_exact(exchange.T(ones), (1 + twice[:, None, None] + np.zeros(UNEVEN)).astype(dtype))
 
 
 def transformations(backend) -> None:

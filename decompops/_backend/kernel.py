@@ -58,6 +58,13 @@ def run_kernel(
     **attributes: Any,
 ) -> Array:
     """Apply `plan` to one block with the kernel `target`. `entries` are the mesh axes that the kernel sees."""
+    if block.dtype.name.startswith("float8") and any(
+        isinstance(stage, Extend) and stage.transposed for stage in plain_stages(plan.stages)
+    ):
+        raise TypeError(
+            f"`x` must hold numbers that compiled kernels can add; got {block.dtype}. Pass `x.astype(jnp.float16)`, or "
+            "build the operator with `backend=XLA()`."
+        )
     lead = block.shape[: -plan.source.ndim]
     result = jax.ShapeDtypeStruct((*lead, *plan.target.block_shape), plan.result_dtype(np.dtype(block.dtype)))
     sizes = [math.prod(call.mesh.shape[name] for name in entry_names(entry)) for entry in entries]

@@ -30,8 +30,9 @@ class MPI(AbstractBackend):
     - `communicator`: the key of a communicator that was passed to `MPI.initialize`.
     - `planning`: how long FFTW searches for a fast plan at the first call: "estimate", "measure", "patient" or
         "exhaustive". With every mode except "estimate", the rounding may differ from one run to the next.
-    - `threads`: the number of threads that each rank uses in a kernel. Each thread needs its own core. For 8 threads,
-        for example, start the ranks with `mpiexec --map-by slot:PE=8` (Open MPI) or `srun --cpus-per-task=8` (Slurm).
+    - `threads`: the number of threads that each rank uses in a kernel, at most one for each core that the rank may
+        use. For 8 threads, for example, start the ranks with `mpiexec --map-by slot:PE=8` (Open MPI) or
+        `srun --cpus-per-task=8` (Slurm).
     - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. One piece is
         exchanged while another piece is transformed.
     - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". `None` sends

@@ -31,8 +31,8 @@ class Native(AbstractBackend):
 
     - `planning`: how long FFTW searches for a fast plan at the first call: "estimate", "measure", "patient" or
         "exhaustive". With every mode except "estimate", the rounding may differ from one run to the next.
-    - `threads`: the number of threads that run a kernel, for all devices together. `None` starts one thread for each
-        core that the process may use.
+    - `threads`: the largest number of threads that run a kernel, for all devices together. `None` is one thread for
+        each core that the process may use. More threads than cores are never used.
     - `wire`: round exchanged numbers to a narrower dtype: "float32", "bfloat16" or "float16". This option shows the
         rounding error that `XLA` and `MPI` have with the same option. It saves no time within a process.
 

@@ -13,6 +13,7 @@ from jaxtyping import Shaped
 from .._backend.base import Call, Caller
 from .._basis.base import Kind
 from .._blocks import Blocks, axis_names
+from .._check import check_dtype
 from .._decomposition import Decomposition, check_grid
 from .._expansion import Expansion
 from .._layout import Layout, check_global
@@ -156,6 +157,7 @@ def _call(
     operator: AbstractPlanned, shape: tuple[int, ...], dtype: np.dtype, form: Form, local: bool, caller: Caller
 ) -> tuple[Call, np.dtype]:
     """Return the `Call` for an input of `shape` and `dtype`, and the dtype to cast the input to."""
+    dtype = check_dtype("block" if local else "x", dtype)
     plan, decomposition = operator.plan_for(shape, form, blocks=local), operator.decomposition
     return Call(plan, decomposition.mesh, decomposition.backend, caller=caller), plan.input_dtype(dtype)
 

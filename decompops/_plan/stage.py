@@ -216,6 +216,11 @@ class Extend(AbstractStage):
         valid = long == replace(short, halo=halo) and not any(short.halo[self.axis])
         _check(valid, "must only add a halo to one axis", self)
 
+    def input_dtype(self, dtype: np.dtype) -> np.dtype:
+        if self.transposed and dtype.kind == "b":
+            raise TypeError("`x` must hold numbers that can be added; got bool. Pass `x.astype(jnp.int8)`.")
+        return dtype
+
     def transpose(self) -> "Extend":
         return Extend(self.after, self.before, self.axis, self.periodic, not self.transposed)
 

@@ -38,6 +38,12 @@ class Reader {
       const Index before = number("a halo", 0, kLargest);
       return std::array<Index, 2>{before, number("a halo", 0, kLargest)};
     });
+    Index cells = 1;
+    for (int axis = 0; axis < ndim_; ++axis) {
+      if (__builtin_mul_overflow(cells, blocks.extent(axis), &cells) || cells > kLargest) {
+        refuse("a block has more than " + std::to_string(kLargest) + " cells");
+      }
+    }
     return blocks;
   }
 

@@ -1,8 +1,10 @@
 #include "cpu/pool.h"
 
+#include <sched.h>
+
+#include <algorithm>
 #include <chrono>
-#include <map>
-#include <memory>
+#include <thread>
 
 namespace decompops {
 namespace {
@@ -21,48 +23,40 @@ bool spin_until(const Condition& condition) {
   return false;
 }
 
+int cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
 }  // namespace
 
-Pool& Pool::of(int threads) {
-  static std::mutex mutex;
-  static auto& pools = *new std::map<int, std::unique_ptr<Pool>>;
-  std::lock_guard<std::mutex> lock(mutex);
-  auto& pool = pools[threads];
-  if (!pool) pool.reset(new Pool(threads));
-  return *pool;
+Pool& Pool::get() {
+  static Pool& pool = *new Pool;
+  return pool;
 }
 
-Pool::Pool(int threads) {
-  try {
-    for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { serve(thread); });
-  } catch (const std::exception&) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      stopping_ = true;
-      ++round_;
-    }
-    begun_.notify_all();
-    for (std::thread& worker : workers_) worker.join();
-    throw;
-  }
-}
+Pool::Pool() : most_threads_(cores()) {}
 
-void Pool::run(int tasks, const std::function<void(int, int)>& body) {
-  if (workers_.empty() || tasks == 1) {
+void Pool::run(int tasks, int threads, const std::function<void(int, int)>& body) {
+  const int workers = std::min({threads, most_threads_, tasks}) - 1;
+  if (workers < 1) {
     for (int task = 0; task < tasks; ++task) body(task, 0);
     return;
   }
   std::lock_guard<std::mutex> once(run_mutex_);
+  start(workers);
   {
     std::lock_guard<std::mutex> lock(mutex_);
     tasks_ = tasks;
     body_ = &body;
     failure_ = nullptr;
     next_ = 0;
-    busy_ = static_cast<int>(workers_.size());
+    busy_ = workers;
     ++round_;
+    for (int i = 0; i < workers; ++i) workers_[i]->round = round_;
   }
-  begun_.notify_all();
+  for (int i = 0; i < workers; ++i) workers_[i]->begun.notify_one();
   take(0);
   if (!spin_until([this] { return busy_ == 0; })) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -71,15 +65,26 @@ void Pool::run(int tasks, const std::function<void(int, int)>& body) {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-void Pool::serve(int thread) {
-  for (std::uint64_t seen = 0;;) {
-    auto is_new = [&] { return round_ != seen; };
+// Starts threads until there are `workers` of them.
+void Pool::start(int workers) {
+  while (static_cast<int>(workers_.size()) < workers) {
+    auto worker = std::make_unique<Worker>();
+    worker->round = round_;
+    std::thread([this, thread = static_cast<int>(workers_.size()) + 1, own = worker.get(), seen = round_] {
+      serve(thread, *own, seen);
+    }).detach();
+    workers_.push_back(std::move(worker));
+  }
+}
+
+void Pool::serve(int thread, Worker& worker, std::uint64_t seen) {
+  while (true) {
+    auto is_new = [&] { return worker.round != seen; };
     if (!spin_until(is_new)) {
       std::unique_lock<std::mutex> lock(mutex_);
-      begun_.wait(lock, is_new);
+      worker.begun.wait(lock, is_new);
     }
-    if (stopping_) return;
-    seen = round_;
+    seen = worker.round;
     take(thread);
     if (--busy_ == 0) {
       std::lock_guard<std::mutex> lock(mutex_);

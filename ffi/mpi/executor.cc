@@ -1,15 +1,18 @@
 #include "mpi/executor.h"
 
+#include <algorithm>
+
+#include "cpu/pool.h"
+
 namespace decompops::mpi {
 
 Executor::Executor(const SharedProgram& shared, Team& team, int threads, Planning planning, const void* input,
                    void* result, Workspace& workspace)
     : shared_(shared),
       team_(team),
-      pool_(Pool::of(threads)),
-      threads_(threads),
+      threads_(std::min(threads, Pool::get().most_threads())),
       planning_(planning),
-      own_(addresses_of(program_, input, result, workspace, threads)) {
+      own_(addresses_of(program_, input, result, workspace, threads_)) {
   if (shared.neighbours.empty()) return;
   auto found_in = [](SharedMemory& memory, const Received& received) {
     Addresses addresses{};
@@ -69,7 +72,8 @@ void Executor::carry_out_step(const Local& step) {
   Work work{memory, program_.bytes[kPlane], planning_};
   // MPI sends and receives only while one of its functions runs, so the transforms call MPI between tiles.
   if (team_.is_under_way()) work.between = [this] { team_.progress(); };
-  pool_.run(threads_, [&](int task, int thread) { carry_out(step, Share{task, threads_, thread}, work); });
+  Pool::get().run(threads_, threads_,
+                  [&](int task, int thread) { carry_out(step, Share{task, threads_, thread}, work); });
 }
 
 }  // namespace decompops::mpi

@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include "cpu/pool.h"
 #include "cpu/steps.h"
 #include "mpi/sharing.h"
 #include "mpi/team.h"
@@ -29,7 +28,6 @@ class Executor {
   const SharedProgram& shared_;
   const Program& program_ = shared_.program;
   Team& team_;
-  Pool& pool_;
   int threads_;
   Planning planning_;
   Addresses own_;

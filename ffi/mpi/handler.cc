@@ -90,7 +90,7 @@ ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Resul
     }
   };
   try {
-    const Index batch = batch_of(input, site->plan.source.ndim());
+    const auto [batch, element, number] = arguments_of(site->plan, input, *result);
     if (batch == 0) {
       done("");
       return future;
@@ -109,9 +109,8 @@ ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Resul
     // run programs, no call is quick, so the team's thread runs all calls. Collectives of XLA that follow these calls
     // are then in the same order on all ranks, too.
     call->is_quick = site->has_run && input.size_bytes() <= kQuickBytes && !Registry::get().has_several_threads();
-    call->run = [site, from = input.untyped_data(), to = result->untyped_data(), batch, element = element_of(input),
-                 number = number_of(input.element_type()),
-                 executor = std::optional<Executor>()](double longest) mutable {
+    call->run = [site, from = input.untyped_data(), to = result->untyped_data(), batch = batch, element = element,
+                 number = number, executor = std::optional<Executor>()](double longest) mutable {
       if (!executor) executor.emplace(site->executor(from, to, batch, element, number));
       const bool has_ended = executor->run(longest);
       if (has_ended) site->has_run = true;

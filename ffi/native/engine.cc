@@ -131,8 +131,9 @@ void Engine::watch() {
 void Engine::run(const Ensemble& ensemble, const Meeting& meeting, int threads, Planning planning) {
   std::lock_guard<std::mutex> lock(run_mutex_);
   const int places = static_cast<int>(ensemble.programs.size());
-  threads = static_cast<int>(std::clamp<Index>(bytes_of(ensemble) / kLeastBytes, 1, threads));
-  Pool& pool = Pool::of(threads);
+  Pool& pool = Pool::get();
+  const int most = std::min(threads, pool.most_threads());
+  threads = static_cast<int>(std::clamp<Index>(bytes_of(ensemble) / kLeastBytes, 1, most));
   std::vector<Addresses> addresses;
   for (int place = 0; place < places; ++place) {
     if (place == static_cast<int>(workspaces_.size())) workspaces_.push_back(std::make_unique<Workspace>());
@@ -145,7 +146,7 @@ void Engine::run(const Ensemble& ensemble, const Meeting& meeting, int threads, 
     std::size_t steps = 0;
     for (const auto& own : phase) steps = std::max(steps, own.size());
     for (std::size_t i = 0; i < steps; ++i) {
-      pool.run(places * parts, [&](int task, int thread) {
+      pool.run(places * parts, threads, [&](int task, int thread) {
         const int place = task / parts;
         if (i >= phase[place].size()) return;
         const Memory memory{addresses[place], addresses.data()};

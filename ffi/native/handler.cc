@@ -64,7 +64,7 @@ ffi::Future execute(Site* site, ffi::RunId run, std::int32_t device, ffi::AnyBuf
   };
   try {
     const Plan& plan = site->plan;
-    const Index batch = batch_of(input, plan.source.ndim());
+    const auto [batch, element, number] = arguments_of(plan, input, *result);
     if (batch == 0) {
       done("");
       return future;
@@ -82,12 +82,10 @@ ffi::Future execute(Site* site, ffi::RunId run, std::int32_t device, ffi::AnyBuf
       meeting.arrivals.resize(places);
       return meeting;
     };
-    const Index element = element_of(input);
-    const Number number = number_of(input.element_type());
     prefer_huge_pages(result->untyped_data(), static_cast<Index>(result->size_bytes()));
     Engine::get().arrive(site, run.run_id, group, make,
                          {index % places, device, input.untyped_data(), result->untyped_data(), done},
-                         [&](const Meeting& meeting) {
+                         [&, batch = batch, element = element, number = number](const Meeting& meeting) {
                            const Ensemble& ensemble = site->linked(places, batch, element, number);
                            Engine::get().run(ensemble, meeting, site->threads, site->planning);
                          });

@@ -59,6 +59,9 @@ void test_decoding(int ndim) {
   changed[starts[opening] + 1] = 0;
   expect(refused(changed), "pieces are cut along an axis that is transformed");
   changed = numbers;
+  changed[2] = changed[1 + ndim] = std::int64_t{1} << 40;
+  expect(refused(changed) == ndim > 1, "the product of the lengths is too large");
+  changed = numbers;
   changed[starts[3]] = 6;
   expect(refused(changed), "pieces are joined that have not been opened");
   for (const std::int64_t axes : {0, kMaxAxes + 1}) {

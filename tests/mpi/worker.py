@@ -34,6 +34,8 @@ def operators() -> None:
     checks.operators(MPI)
     check_plans(MPI)
     check_some(MPI, every=73)
+    for name in ("int4", "bool", "float8_e5m2"):
+        checks.check_dtype(MPI, name)
     checks.check_overlap(MPI, meshes()[-1])
     checks.check_wire(MPI, meshes()[-1])
 

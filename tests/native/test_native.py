@@ -17,7 +17,7 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec as P
 
 import checks
-from checks import assert_block, distributed, make_mesh
+from checks import assert_block, assert_exact, distributed, make_mesh
 from helpers import random_field
 from plans import check_plans
 from transforms import check_some
@@ -46,6 +46,23 @@ def test_many_programs_in_flight():
 
 def test_thin_selection_of_all_transforms():
     check_some(NATIVE, every=73)
+
+
+FEW = {"int4", "uint2", "bool", "float8_e5m2"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in FEW else pytest.mark.sweep) for n in checks.DTYPES])
+@pytest.mark.parametrize("backend", [NATIVE, dops.XLA()])
+def test_every_dtype(backend, name):
+    checks.check_dtype(backend, name)
+
+
+def test_kernels_refuse_numbers_that_share_bytes(monkeypatch):
+    """Without the check in Python, a kernel itself refuses numbers that share a byte with others."""
+    monkeypatch.setattr("decompops._operator.planned.check_dtype", lambda name, dtype: dtype)
+    transpose = dops.Transpose(make_mesh((2, 4)), "z", "x", shape=(8, 8, 8), backend=NATIVE)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="the kernels cannot move these numbers"):
+        jax.block_until_ready(transpose(jnp.ones((8, 8, 8), jnp.int4)))
 
 
 def test_cudecomps_matrix():
@@ -165,6 +182,25 @@ def test_threads_of_python():
     for worker in workers:
         worker.join()
     assert not failures
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the number of threads is not known")
+def test_all_settings_share_their_threads():
+    """A process never has more threads of the kernels than cores, and results do not depend on `threads`."""
+
+    def threads_of_process() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    mesh, expected, before = make_mesh((2, 4)), {}, None
+    for threads in (1, 2, 3, 7, 48):
+        fft = dops.FFT3D(mesh, shape=(32, 32, 32), backend=dops.Native(planning="estimate", threads=threads))
+        for batch in (1, 2, 6):
+            u = random_field((batch, 32, 32, 32), np.complex128, seed=batch)
+            result = fft(fft.decomposition.shard(u))
+            assert_block(result, np.fft.fftn(u, axes=(1, 2, 3)))
+            assert_exact(result, expected.setdefault(batch, np.asarray(result)))
+        before = before or threads_of_process()  # Later settings can only add threads of the kernels.
+    assert threads_of_process() - before <= len(os.sched_getaffinity(0)) - 1
 
 
 def test_devices_in_another_order():
