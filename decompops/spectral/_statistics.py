@@ -185,7 +185,7 @@ def _power_spectrum(
             whole = jax.lax.dynamic_update_slice_in_dim(whole, sums, first, 0)
             return jax.lax.psum(whole, fft.decomposition.mesh_axes)[: shape[across]]
 
-        return over_shells(squared * weights), over_shells(weights * k), over_shells(weights)
+        return over_shells(_vector.times(weights, squared)), over_shells(weights * k), over_shells(weights)
 
     batch, one = batch_in_type(squared, ndim), PartitionSpec()
     specs = PartitionSpec(*batch, *fft.out_spec), (PartitionSpec(*batch, *[None] * len(result)), one, one)
@@ -198,7 +198,7 @@ def _power_spectrum(
     along = zip(of_transformed(fft, fft.bases), of_transformed(fft, shape))
     scale = math.prod(basis.inverse_scale(n) ** 2 * 2 * math.pi / _step(basis, n) for basis, n in along)
     volume = transformed_box(fft, box).volume
-    return PowerSpectrum(k * mean, power * mean * jnp.asarray(volume * scale, dtype), modes)
+    return PowerSpectrum(k * mean, _vector.times(mean, power) * jnp.asarray(volume * scale, dtype), modes)
 
 
 def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -> Float[Array, "*batch"]:
@@ -243,8 +243,9 @@ def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -
         else:
             factors.append(np.ones(len(overlaps)))
             product = multiply(overlaps, product, layout.blocks.position(axis))
-    weights = fft.separable(factors, dtype=jnp.finfo(spectrum.dtype).dtype)
     squares = jnp.real(jnp.conj(spectrum) * product)
+    # JAX's setting `jax_numpy_rank_promotion` may forbid a product of arrays of different ranks.
+    weights = jax.lax.broadcast_to_rank(fft.separable(factors, dtype=squares.dtype), squares.ndim)
     return jnp.sum(jnp.where(weights == 0, 0, weights * squares), tuple(range(-len(shape), 0))) * scale
 
 
