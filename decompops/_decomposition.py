@@ -24,6 +24,7 @@ from ._blocks import (
     pencil_blocks,
     spec_entry,
 )
+from ._byte_order import host_array
 from ._check import check_axis, check_count, check_flag, check_order, check_shape
 from ._compat import warn_of_few_threads
 from ._config import resolve_backend
@@ -253,7 +254,7 @@ class Decomposition(eqx.Module):
         **Raises:** `ValueError` for an array of another shape, and for a field that needs padding if `pad` is False. If
         the processes pass different shapes, dtypes or pencils, every process raises `ValueError`.
         """
-        array = np.asarray(array)
+        array = host_array(array)
         check_agreement(self.mesh, array, pencil, "`pencil`")
         check_grid("array", array.shape, self.ndim)
         blocks = self.blocks(pencil, self.shape or array.shape[-self.ndim :])

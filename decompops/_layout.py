@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
@@ -14,6 +13,7 @@ from jaxtyping import Shaped
 
 from . import _reductions as reductions
 from ._blocks import Blocks, axis_names, batch_spec
+from ._byte_order import device_array, host_array
 from ._sharding import manual_axes, whole_along
 
 
@@ -89,7 +89,7 @@ class Layout:
         **Raises:** `ValueError` for an array of another shape. If the processes pass different shapes or dtypes, every
         process raises `ValueError`.
         """
-        array = np.asarray(array)
+        array = host_array(array)
         check_agreement(self.mesh, array, self.blocks, "the layout")
         return self.distribute(array)
 
@@ -129,7 +129,7 @@ class Layout:
         self.check(field)
         if isinstance(field, Array) and not field.is_fully_addressable:
             field = jax.device_put(field, NamedSharding(self.mesh, PartitionSpec()))
-        array = np.asarray(field)
+        array = host_array(field)
         natural = (*range(array.ndim - self.blocks.ndim), *map(self.blocks.position, range(self.blocks.ndim)))
         return array[..., *map(slice, self.blocks.true_shape)].transpose(natural)
 
@@ -159,12 +159,12 @@ class Layout:
         over a mesh axis of the grid.
         """
         self._check_reduced("field", field)
-        return reductions.total(jnp.asarray(field), self.blocks.true_shape)
+        return reductions.total(device_array(field), self.blocks.true_shape)
 
     def mean(self, field: Field) -> Shaped[Array, "*batch"]:
         """Return the mean over the grid, of the dtype of `jnp.mean`. Arguments and errors are those of `sum`."""
         self._check_reduced("field", field)
-        return reductions.mean(jnp.asarray(field), self.blocks.true_shape)
+        return reductions.mean(device_array(field), self.blocks.true_shape)
 
     def norm(self, field: Field) -> Shaped[Array, "*batch"]:
         """Return the square root of the sum of `|field|²` over the grid, a real number.
@@ -172,7 +172,7 @@ class Layout:
         Arguments and errors are those of `sum`. The derivative at a field of zeros is zero.
         """
         self._check_reduced("field", field)
-        return reductions.norm(jnp.asarray(field), self.blocks.true_shape)
+        return reductions.norm(device_array(field), self.blocks.true_shape)
 
     def vdot(self, u: Shaped[Array | np.ndarray, "*u"], v: Shaped[Array | np.ndarray, "*v"]) -> Shaped[Array, "*batch"]:
         """Return the sum of `conj(u) * v` over the grid. Batch axes broadcast.
@@ -184,7 +184,7 @@ class Layout:
         ndim = self.blocks.ndim
         if np.shape(u)[-ndim:] != np.shape(v)[-ndim:]:
             raise ValueError(f"`u` and `v` must both have padding, or neither; got {np.shape(u)} and {np.shape(v)}.")
-        return reductions.vdot(jnp.asarray(u), jnp.asarray(v), self.blocks.true_shape)
+        return reductions.vdot(device_array(u), device_array(v), self.blocks.true_shape)
 
     def holds(self, field: Any) -> bool:
         """Return whether the last axes of `field` have the lengths of this layout, with or without padding."""

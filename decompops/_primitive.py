@@ -7,6 +7,7 @@ and not a `custom_vjp` or a bare `shard_map`.
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import jax
@@ -21,7 +22,9 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from ._backend.base import Call
 from ._backend.execute import run_on_block
+from ._backend.xla import XLA
 from ._blocks import entry_names
+from ._memory_layout import exported
 from ._sharding import (
     array_spec,
     batch_of,
@@ -57,6 +60,11 @@ def apply_to_block(call: Call, block: Array) -> Array:
     """Apply the plan of `call` to one block, inside a `shard_map` over the mesh."""
     call.backend.prepare(call, block.dtype)
     return run_on_block(call, block) if call.backend.differentiable_block else block_p.bind(block, call=call)
+
+
+def apply_on_one_device(call: Call, x: Array) -> Array:
+    """Apply the plan of `call`, which does not shard the grid, to an array that is on no mesh."""
+    return block_p.bind(x, call=call)
 
 
 def known(x: Array) -> Array:
@@ -162,28 +170,49 @@ def _lower(ctx, x, *, call: Call):
     devices = getattr(ctx.module_context.axis_context, "num_devices", None)
     if devices is not None and devices < call.mesh.size:
         raise no_devices(call.mesh)
-    return mlir.lower_fun(_of_any_type, multiple_results=False)(ctx, x, call=call)
+    return _lower_function(_of_any_type, ctx, x, call)
 
 
 def _of_any_type(x: Array, *, call: Call) -> Array:
     """Run the plan on an array with any Explicit mesh axes in its type.
 
-    A function that `jax.linearize` returns binds its tangent as it is, with any type.
+    A function that `jax.linearize` returns binds its tangent as it is, with any type. If the length of a batch axis is
+    a symbol, which exported programs may contain, a loop runs over the batch: JAX cannot run a `shard_map` of arrays
+    with symbolic lengths (JAX 0.10.2 and 0.12.0).
     """
+    if not all(isinstance(n, int) for n in x.shape):
+        return jax.lax.map(functools.partial(_of_any_type, call=replace(call, batch=call.batch[1:])), x)
     typed = any(explicit_spec(call.mesh, call.plan.source.spec))
     return _block_map(_placed(call, x) if typed else x, call=call)
+
+
+def _lower_function(function: Callable, ctx, x, call: Call):
+    """Lower `function(x, call=call)`. An exported program contains only what all later versions of JAX can run.
+
+    So it contains operations of XLA, but no kernels, which other installations may not have.
+    """
+    lower = mlir.lower_fun(function, multiple_results=False)
+    if not ctx.module_context.lowering_parameters.for_export:
+        return lower(ctx, x, call=call)
+    with exported():
+        return lower(ctx, x, call=replace(call, backend=XLA(overlap=call.backend.overlap, wire=call.backend.wire)))
 
 
 mlir.register_lowering(operator_p, _lower)
 
 
-# The primitive for one block, for backends whose kernels JAX cannot differentiate by itself.
+# The primitive for one block: for backends whose kernels JAX cannot differentiate by itself, and for whole arrays.
 block_p = Primitive("distributed_operator_on_block")
 
 
 @block_p.def_impl
-def _evaluate_block(block: Array, *, call: Call) -> Array:
-    return jax.jit(functools.partial(run_on_block, call))(block)
+def _evaluate_block(block: Array | np.ndarray, *, call: Call) -> Array:
+    return _compiled_on_block(call)(block)
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled_on_block(call: Call):
+    return jax.jit(functools.partial(run_on_block, call))
 
 
 @block_p.def_abstract_eval
@@ -200,5 +229,6 @@ def _batch_block(args, dims, *, call: Call):
 batching.primitive_batchers[block_p] = _batch_block
 ad.deflinear2(block_p, lambda cotangent, _, *, call: [block_p.bind(cotangent, call=call.transpose())])
 mlir.register_lowering(
-    block_p, mlir.lower_fun(lambda block, *, call: run_on_block(call, block), multiple_results=False)
+    block_p,
+    lambda ctx, block, *, call: _lower_function(lambda block, *, call: run_on_block(call, block), ctx, block, call),
 )

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from ._basis.base import Kind
 from ._blocks import Blocks, MeshAxis, axis_names, pencil_blocks
 from ._box import Box
+from ._byte_order import dtype_of
 from ._expansion import Expansion
 from ._layout import Layout
 from ._primitive import operator_p
@@ -105,7 +106,7 @@ class Structure:
 
         With `may_move=True` the array may lie on other devices, but it must contain the padding.
         """
-        what, dtype = self.space or "field", jnp.result_type(x)
+        what, dtype = self.space or "field", dtype_of(x)
         is_complex = jnp.issubdtype(dtype, jnp.complexfloating)
         if (self.kind == "real" and is_complex) or (
             (self.kind, self.space) == ("complex", "spectrum") and not is_complex

@@ -18,6 +18,7 @@ from .xla import assembled, run_stage
 def run_on_block(call: Call, block: Array) -> Array:
     """Apply the plan of `call` to one block, inside a `shard_map` over the mesh."""
     fields = math.prod(block.shape[: -call.plan.source.ndim]) if call.backend.overlap > 1 else 1
+    fields = fields if isinstance(fields, int) else 1  # In an exported program, the number may be a symbol.
     wire = call.backend.wire if is_narrower(call.backend.wire, np.dtype(block.dtype)) else None
     for part in lowered(call.plan, call.backend, call.platform, fields, wire):
         block = _run_pieces(part, block, call) if isinstance(part, Chunks) else _run(part, block, call)

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.experimental.layout import Layout as DeviceLayout, with_layout_constraint
 
 from .._basis.base import AbstractLineTransform, Run
-from .._basis.real_to_real import row_major
 from .._blocks import MeshAxis
 from .._compat import most_fft_elements
+from .._memory_layout import row_major, stored_as
 from .._plan.lower import Wire
 from .._plan.pieces import even_lengths
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
@@ -185,7 +184,9 @@ def _transformed(
     def apply(block: Array) -> Array:
         return transform.apply(block, axes, points)
 
-    if 2 * block.size <= most:  # A result has at most twice as many elements as its input.
+    # A result has at most twice as many elements as its input. If the number of elements is a symbol, which exported
+    # programs may contain, no FFT is split.
+    if not isinstance(block.size, int) or 2 * block.size <= most:
         return apply(block)
     elements = max(block.size, jax.eval_shape(apply, block).size)
     if elements <= most:
@@ -264,5 +265,5 @@ def resize_fused(stage: Resize, block: Array) -> Array:
         if axis == stage.arrived:
             # An all-to-all has just joined this axis. Its pieces arrived in the layout that is given here. With this
             # layout, a single pass over memory puts the pieces into order and adds the zeros.
-            block = with_layout_constraint(block, DeviceLayout((at, *(i for i in range(block.ndim) if i != at))))
+            block = stored_as(block, (at, *(i for i in range(block.ndim) if i != at)))
     return block

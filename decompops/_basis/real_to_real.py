@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax import Array, lax
-from jax.experimental.layout import Layout, with_layout_constraint
+
+from .._memory_layout import row_major
 
 
 # XLA's FFT transforms at most this number of axes.
@@ -53,11 +54,6 @@ def apply(kind: str, type: int, weights: Sequence[Weights], block: Array, axes: 
         block = row_major(jnp.moveaxis(block, places, last))
         block = jnp.moveaxis(row_major(_TRANSFORMS[kind, type](lines, block)), last, places)
     return block
-
-
-def row_major(block: Array) -> Array:
-    """Store the block in row-major layout. XLA then computes the block once, in a separate pass."""
-    return with_layout_constraint(block, Layout(tuple(range(block.ndim))))
 
 
 def _line(kind: str, type: int, early: np.ndarray, late: np.ndarray) -> _Line:

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from equinox import AbstractVar
 from jax import Array
 from jax.sharding import PartitionSpec
 from jaxtyping import Shaped
 
+from .._byte_order import device_array
 from .._decomposition import Decomposition
 from .._layout import Layout
 from .._remember import keep_if_traced
@@ -162,7 +162,7 @@ class Compose(AbstractOperator):
 
     def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Shaped[Array, "*result"]:
         keep_if_traced(self, x)
-        y = jnp.asarray(x)
+        y = device_array(x)
         for operator in reversed(self.operators):
             y = operator(y)
         return y

@@ -13,6 +13,7 @@ from jaxtyping import Shaped
 from .._backend.base import Call, Caller
 from .._basis.base import Kind
 from .._blocks import Blocks, axis_names
+from .._byte_order import device_array
 from .._check import check_dtype
 from .._decomposition import Decomposition, check_grid
 from .._expansion import Expansion
@@ -40,7 +41,7 @@ class AbstractPlanned(AbstractDerivable):
         """Return the plan for a grid of shape `shape`, in which padding is not counted."""
 
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
-        x = x if isinstance(x, Array) else jnp.asarray(x)
+        x = x if isinstance(x, Array) else device_array(x)
         if local:
             _check_inside(self.decomposition)
         else:

@@ -13,6 +13,7 @@ from jaxtyping import Shaped
 
 from .._backend.base import AbstractBackend
 from .._blocks import Blocks, Pencil
+from .._byte_order import device_array
 from .._decomposition import Decomposition
 from .._layout import Layout
 from .._sharding import manual_axes, place, reshape_behind
@@ -102,7 +103,7 @@ class Stencil(AbstractDerivable):
         if not local:
             # A halo exchange of width 0 only pads and shards `x`.
             x = HaloExchange(self.decomposition, 0, pencil=self.exchange.pencil)(x)
-        x = jnp.conj(x) if form.conjugated else jnp.asarray(x)
+        x = jnp.conj(device_array(x)) if form.conjugated else device_array(x)
         y = self._transposed(function, x) if form.transposed else function(x)
         return jnp.conj(y) if form.conjugated else y
 

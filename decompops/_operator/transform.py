@@ -21,6 +21,7 @@ from .._backend.base import AbstractBackend
 from .._basis.base import AbstractBasis
 from .._blocks import Blocks
 from .._box import Box, check_box
+from .._byte_order import device_array
 from .._check import check_flag, check_shape, check_up_to
 from .._decomposition import Decomposition, check_grid
 from .._expansion import Expansion
@@ -184,7 +185,7 @@ class AbstractTransform(AbstractPlanned):
             check_grid("field", np.shape(field), dec.ndim)
             shape = np.shape(field)[-dec.ndim :]
         Layout(dec.mesh, dec.pencil(dec.ndim - 1, shape)).check(field)
-        return reductions.weighted_mean(jnp.asarray(field), shape, self.bases)
+        return reductions.weighted_mean(device_array(field), shape, self.bases)
 
     @property
     def _normed_bases(self) -> tuple[AbstractBasis, ...]:

@@ -14,18 +14,18 @@ from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from .._backend.base import AbstractBackend, Call, Caller
-from .._backend.execute import run_on_block
 from .._backend.xla import XLA
 from .._basis.base import AbstractBasis
 from .._basis.points import Points
 from .._blocks import flat_names
+from .._byte_order import device_array
 from .._compat import partitions
 from .._config import resolve_backend
 from .._operator.transform import check_norm
 from .._plan.plan import Plan
 from .._plan.route import NoRouteError
 from .._plan.whole import Entries, default_entries, undivided_axis, whole_array_plan
-from .._primitive import apply, known
+from .._primitive import apply, apply_on_one_device, known
 from .._sharding import batch_in_type, entries_of, explicit_spec, manual_axes, mesh_of, plain
 
 
@@ -107,7 +107,7 @@ def transform(
     widest = jax.dtypes.canonicalize_dtype(np.float64)
     call, dtype = _call(function, x.shape, x.dtype, place, *arguments, backend, backend.caller(), widest)
     x = x if x.dtype == dtype else x.astype(dtype)
-    return _program(call)(x) if place is None else apply(call, x)
+    return apply_on_one_device(call, x) if place is None else apply(call, x)
 
 
 def as_array(x: Any) -> Array:
@@ -116,7 +116,7 @@ def as_array(x: Any) -> Array:
         return plain(x)
     if not isinstance(x, np.ndarray | np.generic):
         raise TypeError(f"`x` must be a JAX or NumPy array; got {type(x).__name__}. Pass `jnp.asarray(x)`.")
-    return jnp.asarray(x)
+    return device_array(x)
 
 
 def refuse_blocks(name: str, mesh: Mesh | AbstractMesh | None) -> None:
@@ -175,12 +175,6 @@ def _place(name: str, x: Any, mesh: Mesh | AbstractMesh | None, out_sharding: Ou
     return Place(mesh, sharding, batch_in_type(x, 0) if is_typed else None, frozenset(manual))
 
 
-@functools.lru_cache(maxsize=1024)
-def _program(call: Call):
-    """Return the compiled program for an array that is not on a mesh."""
-    return jax.jit(functools.partial(run_on_block, call))
-
-
 @functools.lru_cache(maxsize=4096)  # Repeated eager calls need no new plan.
 def _call(
     function: Function,
@@ -197,6 +191,11 @@ def _call(
 ) -> tuple[Call, np.dtype]:
     """Return the `Call` for a function, and the dtype to which `x` is cast."""
     del widest  # An argument only for the key of the cache, because the result depends on JAX's 64-bit mode.
+    if not all(isinstance(n, int) for n in shape):  # `jax.export` allows symbols.
+        raise ValueError(
+            f"`x` must have lengths that are numbers; got shape {shape}. Map the function over axes whose lengths are "
+            f"symbols: `jax.vmap(dops.fft.{function.name})(x)`."
+        )
     if not shape or 0 in shape:
         raise ValueError(f"`x` must have at least one axis, and cells along each; got shape {shape}.")
     is_complex = bool(jnp.issubdtype(dtype, jnp.complexfloating))

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from .._box import Box
+from .._byte_order import native
 from .._grid import GridLike, grid_of
 from .._layout import Layout
 from .._operator.transform import AbstractTransform
@@ -107,7 +108,7 @@ def describe(
         layout.check(array, f"arrays[{name!r}]")
         lead = np.shape(array)[: -len(lengths)]
         dims = (*(f"{name}_{i}" for i in range(len(lead))), *names)
-        variables[name] = Variable(dims, (*lead, *lengths), np.dtype(array.dtype))
+        variables[name] = Variable(dims, (*lead, *lengths), native(np.dtype(array.dtype)))
     if taken := {TIME, *names}.union(*(variable.dims for variable in variables.values())) & set(arrays):
         raise ValueError(
             f"`arrays` must not use the names of coordinates and dimensions; got {sorted(taken)}. Choose other names."

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import AbstractMesh, Mesh
 
+from .._byte_order import host_array
 from .._layout import Layout
 from .._sharding import no_ambient_mesh
 
@@ -67,7 +68,7 @@ def host_cells(block: Array | np.ndarray, part: Part, layout: Layout, *, copy: b
     If `copy` is False, the result may be a view of the block.
     """
     ndim, order = layout.blocks.ndim, layout.blocks.order
-    cells = _natural_view(np.asarray(block), part.lengths, ndim, order)
+    cells = _natural_view(host_array(block), part.lengths, ndim, order)
     on_host = isinstance(block, np.ndarray) or next(iter(block.devices())).platform == "cpu"
     return np.array(cells, order="K") if copy and on_host else cells
 

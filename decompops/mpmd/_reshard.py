@@ -12,6 +12,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from .._byte_order import host_array
 from .._structure import Structure
 from ._array import MpmdArray
 from ._batches import agreed_threshold, batches
@@ -192,7 +193,7 @@ def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
     if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
         raise TypeError(f"`tree` must hold arrays of JAX and NumPy; got {type(leaf).__name__}.")
     if not isinstance(leaf, jax.Array):
-        array = np.asarray(leaf)
+        array = host_array(leaf)
         if not (jnp.issubdtype(array.dtype, np.number) or array.dtype == bool):
             raise TypeError(f"`tree` must hold arrays of numbers; got {array.dtype}.")
         known = array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
@@ -210,7 +211,7 @@ def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
                 f"`tree` must hold arrays that have a NamedSharding or are not committed to a device; got "
                 f"{leaf.sharding}. Move the array by `jax.device_put` to a NamedSharding."
             )
-        return np.asarray(leaf)  # Each process has its own copy of an uncommitted array.
+        return host_array(leaf)  # Each process has its own copy of an uncommitted array.
     (device,) = leaf.sharding.device_set
     alone = NamedSharding(Mesh(np.array([device]), ("device",)), PartitionSpec())
     return jax.make_array_from_single_device_arrays(leaf.shape, alone, [leaf])

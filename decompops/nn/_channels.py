@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from .._blocks import axis_names
+from .._byte_order import device_array
 from .._operator.fft import FFT
 from .._sharding import whole_along
 from ..spectral._check import check_fft
@@ -21,7 +22,7 @@ def check_channels(x: Any, channels: int, ndim: int) -> Array:
         lengths = ", ".join(f"n{name}" for name in axis_names(ndim))
         raise ValueError(f"`x` must have shape (*batch, {channels}, {lengths}), with {channels} channels; got {shape}.")
     # Layers sum over the channels. JAX does not choose how to sum over an axis that Explicit mesh axes shard.
-    return whole_along(jnp.asarray(x), axis)
+    return whole_along(device_array(x), axis)
 
 
 def check_ndim(fft: Any, ndim: int) -> FFT:

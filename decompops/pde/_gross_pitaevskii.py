@@ -9,6 +9,7 @@ from jax import Array, lax
 from jaxtyping import Inexact
 
 from .._box import Box, Number
+from .._byte_order import device_array
 from .._check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -70,7 +71,7 @@ class GrossPitaevskii(AbstractEquation):
         return self.from_grid(_vector.times_unit(1j, -level, field))
 
     def _checked(self, potential: Any) -> Array:
-        field, shape = jnp.asarray(potential), self.products.decomposition.padded_shape()
+        field, shape = device_array(potential), self.products.decomposition.padded_shape()
         if field.shape not in ((), shape) or jnp.iscomplexobj(field):
             raise ValueError(
                 f"`potential` must be a real field of shape {shape}; got {field.dtype} of {field.shape}. Products are "

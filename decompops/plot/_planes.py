@@ -11,6 +11,7 @@ from jax.core import Tracer
 
 from .._blocks import Blocks
 from .._box import Box
+from .._byte_order import device_array
 from .._grid import Grid, grid_of
 from .._layout import Field, Layout
 
@@ -47,7 +48,7 @@ def reduced_plane(grid: Grid, field: Field, axis: int, weights: np.ndarray, redu
     blocks = grid.layout.blocks
     along = blocks.position(axis)
     padded = np.pad(weights, (0, np.shape(field)[along] - len(weights)))
-    reduced = reduce_axis(jnp.asarray(field), padded, along, reduce)
+    reduced = reduce_axis(device_array(field), padded, along, reduce)
     return Layout(grid.layout.mesh, _without(blocks, axis)).gather(reduced)
 
 

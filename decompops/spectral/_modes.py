@@ -13,6 +13,7 @@ from .._basis.base import AbstractBasis
 from .._basis.slopes import slope_basis, slope_unit
 from .._blocks import axis_names
 from .._box import Box, check_box
+from .._byte_order import device_array
 from .._operator.derived import Form
 from .._operator.transform import AbstractTransform, Wavenumbers
 from .._remember import remembered
@@ -132,7 +133,7 @@ def transform_components(
     if len(kinds) == 1:
         return _of_slopes(fft, kinds[0]).apply(x, form, local=local)
     ndim = fft.decomposition.ndim
-    parts, found = _vector.components(jnp.asarray(x), ndim), {}
+    parts, found = _vector.components(device_array(x), ndim), {}
     for kind in kinds:
         members = [i for i, axes in enumerate(slopes) if axes == kind]
         group = _vector.stack([parts[i] for i in members], ndim)

@@ -14,6 +14,7 @@ from jaxtyping import Inexact, Shaped
 
 from .._blocks import axis_names
 from .._box import Box
+from .._byte_order import device_array
 from .._check import check_flag
 from .._decomposition import Decomposition
 from .._layout import Layout
@@ -82,7 +83,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
         check_components(self.components[1 if form.transposed else 0], x, self.decomposition.ndim)
         source, target = self.slopes
-        x = jnp.conj(x) if form.conjugated else x
+        x = jnp.conj(device_array(x)) if form.conjugated else x
         if form.transposed:
             spectrum = self._transformed(x, target, _INVERSE_T, local)
             result = self._transformed(self._transposed_multiply(spectrum), source, _TRANSPOSED, local)

@@ -21,6 +21,7 @@ from .._basis.points import Points
 from .._basis.short_lines import multiply
 from .._blocks import Blocks, axis_names, entry_names
 from .._box import Box, check_box
+from .._byte_order import device_array
 from .._decomposition import Decomposition
 from .._layout import check_global
 from .._operator.planned import pad
@@ -90,7 +91,7 @@ def power_spectrum(
                 f"`{type(basis).__name__}({basis.type})`."
             )
     fft = inner_transform(fft.replace(norm="backward", nyquist=False))
-    return _power_spectrum(fft, jnp.asarray(u), box, _edges(fft, box, edges))
+    return _power_spectrum(fft, device_array(u), box, _edges(fft, box, edges))
 
 
 def plane_spectra(
@@ -141,7 +142,7 @@ def plane_spectra(
         options["bases"] = _replaced(fft.bases, across, Points())
         options["modes"] = fft.modes and _replaced(fft.modes, across, shape[across])
     fft = fft.replace(**options)
-    return _power_spectrum(fft, jnp.asarray(u), box, _edges(fft, box, edges), across)
+    return _power_spectrum(fft, device_array(u), box, _edges(fft, box, edges), across)
 
 
 def _replaced(values: tuple, place: int, value: Any) -> tuple:
@@ -283,6 +284,15 @@ def _step(basis: AbstractBasis, n: int) -> float:
     """Return the distance between the wavenumbers of neighbouring modes on an axis of length one."""
     waves = np.unique(np.abs(basis.wavenumbers(n)))
     return float(waves[1] - waves[0]) if len(waves) > 1 else 2 * math.pi
+    spectrum = pad(device_array(spectrum), layout.blocks)
+    weights = fft.multiplicity(dtype=jnp.finfo(spectrum.dtype).dtype)
+    total = jnp.sum(
+        jnp.where(weights == 0, 0, weights * jnp.real(spectrum * jnp.conj(spectrum))), tuple(range(-len(shape), 0))
+    )
+    inverse = math.prod(fft.bases[axis].inverse_scale(shape[axis]) for axis in fft.transformed)
+    # The mean also divides by the number of points along the axes that are not transformed.
+    lines = math.prod(shape) // math.prod(of_transformed(fft, shape))
+    return total * (inverse ** {"backward": 2, "ortho": 1, "forward": 0}[fft.norm] / lines)
 
 
 def _edges(fft: AbstractTransform, box: Box, edges: Any) -> tuple[float, ...]:

@@ -1,0 +1,71 @@
+"""Tests of big-endian arrays, such as those of FITS files. JAX itself refuses them."""
+
+import decompops as dops
+import jax
+import numpy as np
+import pytest
+from decompops import io, nn, pde, plot, spectral
+
+from helpers import make_mesh, random_field
+
+
+SHAPE = (4, 4, 4)
+SCALAR, VECTOR = random_field(SHAPE), random_field((3, *SHAPE))
+COMPLEX = random_field(SHAPE, np.complex128)
+MESH = make_mesh((2, 2))
+DEC = dops.Decomposition(MESH, shape=SHAPE)
+FFT, REAL = dops.FFT3D(DEC), dops.FFT3D(DEC, real=True)
+HALO, KEY = dops.HaloExchange(DEC, 1), jax.random.key(0)
+STENCIL = dops.Stencil(DEC, lambda h: h[..., 2:, :, :], (1, 0, 0))
+CASES = {
+    "shard": (DEC.shard, SCALAR),
+    "layout.shard": (FFT.out_layout.shard, COMPLEX),
+    "gather": (DEC.gather, SCALAR),
+    "sum": (DEC.sum, SCALAR),
+    "mean": (DEC.mean, SCALAR),
+    "norm": (DEC.norm, COMPLEX.astype(np.complex64)),
+    "vdot": (lambda u: DEC.vdot(u, u), COMPLEX),
+    "fft": (FFT, COMPLEX),
+    "fft of floats": (FFT, SCALAR.astype(np.float32)),
+    "inverse": (FFT.inverse, COMPLEX.astype(np.complex64)),
+    "composition": (FFT.inverse @ FFT, COMPLEX),
+    "halo": (HALO, np.arange(64, dtype=np.int32).reshape(SHAPE)),
+    "transpose": (dops.Transpose(DEC, "z", "x"), np.arange(64, dtype=np.int16).reshape(SHAPE)),
+    "stencil": (STENCIL, SCALAR),
+    "stencil.H": (STENCIL.H, SCALAR),
+    "transform.mean": (REAL.mean, SCALAR),
+    "poisson": (spectral.Poisson(REAL), SCALAR),
+    "gradient": (spectral.Gradient(REAL), SCALAR),
+    "divergence.H": (spectral.Divergence(REAL).H, SCALAR),
+    "power_spectrum": (lambda u: spectral.power_spectrum(REAL, u), SCALAR),
+    "function": (dops.fft.fftn, COMPLEX),
+    "function on a mesh": (lambda u: dops.fft.rfftn(u, mesh=MESH), SCALAR),
+    "fftshift": (dops.fft.fftshift, SCALAR),
+    "state": (pde.NavierStokes(REAL, 0.1).state, VECTOR),
+    "layer": (nn.SpectralConv3D(REAL, 3, 2, 2, key=KEY), VECTOR),
+    "convolution": (nn.HaloConv3D(DEC, 3, 2, 3, key=KEY), VECTOR),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_entry_takes_big_endian_arrays(name):
+    function, x = CASES[name]
+    big = x.astype(x.dtype.newbyteorder(">"))
+    assert not big.dtype.isnative
+    expected, results = jax.tree.leaves(function(x)), jax.tree.leaves(function(big))
+    for result, wanted in zip(results, expected, strict=True):
+        assert result.dtype == wanted.dtype
+        np.testing.assert_array_equal(np.asarray(result), np.asarray(wanted))
+
+
+@pytest.mark.parametrize("suffix", ["h5", "zarr"])
+def test_files_hold_big_endian_arrays(tmp_path, suffix):
+    path = tmp_path / f"field.{suffix}"
+    io.write(path, {"u": SCALAR.astype(">f8")}, DEC)
+    np.testing.assert_array_equal(np.asarray(io.read(path, DEC).arrays["u"]), SCALAR)
+
+
+def test_pictures_of_big_endian_arrays():
+    pytest.importorskip("matplotlib")
+    ours, wanted = (plot.slice(DEC, u).images[0].get_array() for u in (SCALAR.astype(">f8"), SCALAR))
+    np.testing.assert_array_equal(ours, wanted)

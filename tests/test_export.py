@@ -1,0 +1,73 @@
+"""Tests of `jax.export`: a process without decompops loads exported programs and runs them."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.fft
+from jax import export
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+from helpers import make_mesh, random_field
+
+
+SHAPE = (4, 6, 8)
+# This program knows nothing of decompops. It prints the largest error relative to the largest value.
+READER = """
+import pathlib, sys
+import jax, numpy as np
+jax.config.update("jax_num_cpu_devices", 4)
+jax.config.update("jax_enable_x64", True)
+mesh = jax.sharding.Mesh(np.array(jax.devices()).reshape(2, 2), ("x", "y"))
+for path in sorted(pathlib.Path(sys.argv[1]).glob("*.bin")):
+    program = jax.export.deserialize(bytearray(path.read_bytes()))
+    with np.load(path.with_suffix(".npz")) as file:
+        x, expected = file["x"], file["expected"]
+    if program.nr_devices > 1:
+        x = jax.device_put(x, program.in_shardings_jax(mesh)[0])
+    result = np.asarray(program.call(x))
+    assert result.shape == expected.shape, path
+    error = np.abs(result - expected).max() / np.abs(expected).max()
+    assert error < 1e-10, (path, error)
+assert "decompops" not in sys.modules
+"""
+
+
+def test_a_process_without_decompops_runs_exported_programs(tmp_path, plain):
+    pytest.importorskip("flatbuffers", reason="`jax.export` needs it to write programs")
+    backend = "xla" if plain.Native().problem() else "native"  # An exported program contains no kernels.
+    # Type checks at run time, which `plain` lacks, refuse lengths that are symbols.
+    mesh = make_mesh((2, 2))
+    fft = plain.FFT3D(mesh, shape=SHAPE, pad=True, backend=backend)
+    u, c = random_field(SHAPE), random_field((3, *SHAPE), np.complex128)
+    even = plain.FFT3D(mesh, shape=(4, 4, 4), real=True, backend=backend)
+    walls = plain.Transform(
+        mesh, bases=[plain.Fourier(), plain.Fourier(half=True), plain.Cosine(2)], shape=SHAPE, pad=True
+    )
+    flow = np.zeros((3, 4, 4, 4))
+    flow[1] = np.sin(np.pi / 2 * np.arange(4))[:, None, None]  # A shear flow, which only viscosity changes.
+    equation = plain.pde.RealSpace(plain.pde.NavierStokes(even, 0.5))
+    along_y = lambda x, spec: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
+    (b,) = export.symbolic_shape("b")
+    batch = jax.ShapeDtypeStruct((b, *SHAPE), c.dtype, sharding=NamedSharding(mesh, P(None, "x", "y")))
+    flat = jax.ShapeDtypeStruct((b, *SHAPE), c.dtype)
+    energy = lambda u: jnp.sum(jnp.abs(fft(u)) ** 2)
+    field = along_y(u, P("x", "y"))
+    cases = {
+        "fft": (fft, field, u, np.fft.fftn(u)),
+        "walls": (walls.inverse @ walls, field, u, u),
+        "gradient": (jax.grad(energy), field, u, 2 * u.size * u),
+        "batch": (fft, batch, c, np.fft.fftn(c, axes=(1, 2, 3))),
+        "batch gradient": (jax.grad(lambda u: energy(u * u)), batch, c.real + 0j, 4 * u.size * c.real**3 + 0j),
+        "function": (lambda u: plain.fft.dctn(u, 3, mesh=mesh, backend=backend), field, u, scipy.fft.dctn(u, 3)),
+        "function of a batch": (jax.vmap(plain.fft.fftn), flat, c, np.fft.fftn(c, axes=(1, 2, 3))),
+        "equation": (lambda u: equation(0.0, u), along_y(flow, P(None, "x", "y")), flow, -0.5 * flow),
+    }
+    for name, (function, argument, x, expected) in cases.items():
+        (tmp_path / f"{name}.bin").write_bytes(export.export(jax.jit(function))(argument).serialize())
+        np.savez(tmp_path / f"{name}.npz", x=x, expected=expected)
+    done = subprocess.run([sys.executable, "-c", READER, tmp_path], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
