@@ -85,6 +85,24 @@ def test_the_old_snapshot_is_read_while_a_new_one_moves(tmp_path, monkeypatch):
     assert io.read(path).time == 2
 
 
+def test_two_programs_write_to_one_path(tmp_path, monkeypatch):
+    """Another snapshot appears between the two renames of a folder. Both are written, and the last one stays."""
+    path, rename, others = tmp_path / "u.zarr", _staging.os.rename, [3, 4]
+    write(path, 1)
+
+    def rename_after_others(old, new):
+        rename(old, new)
+        if Path(old) == path and others:
+            write(path, others.pop())
+
+    monkeypatch.setattr(_staging.os, "rename", rename_after_others)
+    write(path, 2)
+    assert not others
+    assert is_whole(io.read(path))
+    assert io.read(path).time == 2
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_reader_beside_a_writer(tmp_path, suffix):
