@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 from decompops import XLA, cli
-from decompops._report import correctness, hardware, limits, run as running, scaling, sections, speed, tables
+from decompops._report import correctness, limits, run as running, scaling, sections, speed, tables
 from decompops._report.page import read, write_page
 from decompops._report.run import Report, end_after, without_private_names
 from decompops._report.setting import Clock, Setting
@@ -355,20 +355,6 @@ def test_names_and_folders_stay_out():
     found = without_private_names({"error": [text]}, ("node17",))
     assert found == {"error": ["host.cluster, address: power.py:12 failed; see https://example.org/a/b and yz/zx"]}
     assert without_private_names("XLA_FLAGS=--dump=/tmp/x/y", ()) == "XLA_FLAGS=--dump=y"
-
-
-def test_hardware_without_any_tools(monkeypatch):
-    monkeypatch.setattr(hardware, "output_of", lambda *_: "")
-    assert hardware.cpu()["model"]
-    assert hardware.gpus() == {}
-
-
-def test_gpus(monkeypatch):
-    line = "NVIDIA H100, 81559 MiB, 570.1, 9.0, 1980 MHz, 700 W, 5\n"
-    monkeypatch.setattr(hardware, "output_of", lambda *command: "\x1b[4mGPU0\x1b[0m\n" if "topo" in command else line)
-    found = hardware.gpus()
-    assert found["list"][0]["name"] == "NVIDIA H100"
-    assert found["topology"] == "GPU0"
 
 
 @mpiexec.NEEDED
