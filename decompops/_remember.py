@@ -1,4 +1,8 @@
-"""`remembered`: a cache for functions of operators. `keep_if_traced`: what makes equal operators share programs."""
+"""Caches for operators: of results, of modules and of programs.
+
+`remembered` is a cache for functions of operators. `keep_if_traced` makes equal operators share the programs of
+`jax.jit`. `in_one_program` makes eager calls start one program.
+"""
 
 import functools
 import threading
@@ -8,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 
 
@@ -69,3 +74,29 @@ def _is_small(leaf: Any) -> bool:
         return not (leaf.__closure__ or leaf.__defaults__ or leaf.__kwdefaults__)
     of_jax = callable(leaf) and str(getattr(leaf, "__module__", "")).startswith("jax.")
     return of_jax or isinstance(leaf, bool | int | float | complex)
+
+
+def in_one_program(
+    function: Callable[Concatenate[_M, Array, _P], Array],
+) -> Callable[Concatenate[_M, Array, _P], Array]:
+    """Let an eager call of `function`, whose first arguments are a module and an array, run as one compiled program.
+
+    Otherwise, each operation would be a program of its own. All other arguments must be hashable. A module with arrays,
+    or with functions, which may be new in each call, would need a new program in each call. So the operations on such
+    a module stay programs of their own.
+    """
+
+    @functools.lru_cache(maxsize=1024)
+    def program(structure: Any, leaves: tuple, types: tuple, *arguments: Any, **options: Any) -> Callable:
+        del types  # Equal numbers of different types, such as 1 and 1.0, may give results of different dtypes.
+        module = jax.tree.unflatten(structure, leaves)
+        return jax.jit(lambda x: function(module, x, *arguments, **options))
+
+    @functools.wraps(function)
+    def call(module: _M, x: Array, *arguments: _P.args, **options: _P.kwargs) -> Array:
+        leaves, structure = jax.tree.flatten(module)
+        if isinstance(x, Tracer) or not all(isinstance(leaf, float | int) for leaf in leaves):
+            return function(module, x, *arguments, **options)
+        return program(structure, tuple(leaves), tuple(map(type, leaves)), *arguments, **options)(x)
+
+    return call

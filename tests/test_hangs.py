@@ -5,8 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import decompops as dops
 import jax
+import numpy as np
 import pytest
+from decompops import spectral
 from decompops._compat import avoid_deadlocks
 
 
@@ -41,6 +44,22 @@ def test_many_programs(task, count, backend, devices):
         for other in others:
             other.kill()
             other.wait()
+
+
+@pytest.mark.parametrize("name", ["Poisson", "Gradient", "Divergence", "Curl"])
+def test_an_eager_operator_is_three_programs(name):
+    """An eager call of a spectral operator starts two transforms and one program in between, in every form."""
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
+    )
+    mesh = jax.make_mesh((2, 4), ("x", "y"))
+    operator = getattr(spectral, name)(dops.FFT3D(mesh, shape=(8, 16, 24), real=True))
+    for form in (operator, operator.T, operator.H):
+        u = operator.decomposition.shard(np.ones((*(form.in_structure.components or ()), 8, 16, 24)))
+        compiled.clear()
+        jax.block_until_ready(form(u))
+        assert len(compiled) <= 3
 
 
 LATE = """

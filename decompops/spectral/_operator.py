@@ -20,6 +20,7 @@ from .._decomposition import Decomposition
 from .._layout import Layout
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.transform import AbstractTransform
+from .._remember import in_one_program
 from .._structure import Structure
 from . import _vector
 from ._check import check_fft
@@ -86,10 +87,10 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
         x = jnp.conj(device_array(x)) if form.conjugated else x
         if form.transposed:
             spectrum = self._transformed(x, target, _INVERSE_T, local)
-            result = self._transformed(self._transposed_multiply(spectrum), source, _TRANSPOSED, local)
+            result = self._transformed(_mapped(self, spectrum, True), source, _TRANSPOSED, local)
         else:
             spectrum = self._transformed(x, source, UNCHANGED, local)
-            result = self._transformed(self._multiplied(spectrum), target, _INVERSE, local)
+            result = self._transformed(_mapped(self, spectrum, False), target, _INVERSE, local)
         return jnp.conj(result) if form.conjugated else result
 
     def _transformed(self, x: Any, slopes: SlopeAxes, form: Form, local: bool) -> Array:
@@ -144,6 +145,12 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
         primal = _vector.stack([primal] * source[0], ndim) if source else primal
         (result,) = jax.linear_transpose(self.multiply, primal)(spectrum)
         return result
+
+
+@in_one_program
+def _mapped(operator: AbstractSpectralOperator, spectrum: Array, transposed: bool) -> Array:
+    """Apply the linear map of `operator`, or its transpose, to a spectrum."""
+    return operator._transposed_multiply(spectrum) if transposed else operator._multiplied(spectrum)
 
 
 _INVERSE, _TRANSPOSED, _INVERSE_T = Form(inverted=True), Form(transposed=True), Form(inverted=True, transposed=True)
