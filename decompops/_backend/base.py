@@ -45,11 +45,14 @@ class Caller(NamedTuple):
     - `place`: the file, line and column of the call and of the traced functions around it. The column distinguishes
         calls on the same line.
     - `thread`: the name of the Python thread.
+    - `site`: what distinguishes this place from other places, without the numbers of lines. So a comment above the call
+        does not change it.
     """
 
     line: str = ""
     place: str = ""
     thread: str = ""
+    site: str = ""
 
 
 NOBODY = Caller()

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,6 +27,11 @@ _thread = jax.make_user_context(default_value=None)
 _process = os.getpid()
 _names: set[str] = set()
 _lock = threading.Lock()
+_texts: dict[tuple[str, str], list[str]] = {}  # The places with the same key, in the order in which they were found.
+# With `jax_debug_nans` or `jax_debug_infs`, this function of JAX runs a program again, without compiling it, on each
+# rank that has found a NaN. The other ranks do not run it again, so they would wait for each other in silence.
+_NAN_CHECK = "maybe_recursive_nan_check"
+_AGAIN = " (run again by JAX because this rank has found a NaN or an infinity: see `jax_debug_nans`)"
 _LIBRARIES = tuple(
     str(Path(file).parent) + os.sep for file in (Path(__file__).parent, jax.__file__, eqx.__file__, jaxtyping.__file__)
 )
@@ -74,7 +80,7 @@ def current_thread() -> str:
 
 def current() -> Caller:
     """Return the place that is calling an operator. Raises `RuntimeError` as `current_thread` does."""
-    thread, places = current_thread(), []
+    thread, places, again = current_thread(), [], ""
     frame = sys._getframe(1)
     while frame is not None:
         place = _place(frame.f_code, frame.f_lasti)
@@ -83,19 +89,47 @@ def current() -> Caller:
         elif places:
             # This frame belongs to JAX, which traces a function of the user. `place` has only the frames inside that
             # function, because these frames are the same wherever the function is called.
+            again = _AGAIN if frame.f_code.co_name == _NAN_CHECK else ""
             break
         frame = frame.f_back
     else:  # Nothing is traced: the innermost frame is enough.
         del places[1:]
-    line = places[0].rpartition(":")[0] if places else ""
-    return Caller(line, " < ".join(places), thread)
+    line = places[0].text.rpartition(":")[0] + again if places else ""
+    text = " < ".join(place.text for place in places)
+    return Caller(line, text, thread, _site(thread, " < ".join(place.key for place in places) + again, text))
+
+
+class _Place(NamedTuple):
+    """A place in the user's program.
+
+    - `text`: its file, line and column.
+    - `key`: its file and function, and the number of the instruction in this function. Comments do not change them.
+    """
+
+    text: str
+    key: str
+
+
+@functools.lru_cache(maxsize=4096)
+def _site(thread: str, key: str, text: str) -> str:
+    """Return `key`, with a number if another place of this thread has the same key.
+
+    For example, two lambdas on different lines may have the same instructions.
+    """
+    with _lock:
+        texts = _texts.setdefault((thread, key), [])
+        if text not in texts:
+            texts.append(text)
+        number = texts.index(text)
+    return f"{key} #{number}" if number else key
 
 
 @functools.lru_cache(maxsize=4096)  # An eager call looks up about twenty places.
-def _place(code: CodeType, instruction: int) -> str | None:
-    """Return the file, line and column of an instruction, or `None` for an instruction of a library."""
+def _place(code: CodeType, instruction: int) -> _Place | None:
+    """Return the place of an instruction, or `None` for an instruction of a library."""
     # beartype and jaxtyping generate functions whose file names start with "<@" and contain a memory address.
     if code.co_filename.startswith((*_LIBRARIES, "<@", "<frozen")):
         return None
     line, _, column, _ = next(itertools.islice(code.co_positions(), instruction // 2, None))
-    return f"{os.path.basename(code.co_filename)}:{line}:{column}"
+    file = os.path.basename(code.co_filename)
+    return _Place(f"{file}:{line}:{column}", f"{file}:{code.co_qualname}:{instruction}")

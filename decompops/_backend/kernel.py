@@ -17,7 +17,7 @@ from .._plan.pieces import Pieces, plain_stages
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
 from . import caller, library
-from .base import Call, Caller
+from .base import Call
 from .encode import encoded
 
 
@@ -115,13 +115,12 @@ def _label(plan: Plan, call: Call, lead: tuple[int, ...], dtype: Any) -> str:
     mesh = ", ".join(f"{axis}={size}" for axis, size in call.mesh.shape.items())
     shape = (*lead, *plan.source.lengths)
     ends = " -> ".join(map(_pencil, (plan.source, plan.target)))
-    line, _, thread = call.caller
-    at = f" at {line}" if line else ""
+    thread = call.caller.thread
     in_thread = f" in thread {thread!r}" if thread not in ("", caller.MAIN) else ""
-    return f"{plan.name} {ends} of a {dtype} field {shape} on mesh ({mesh}){at}{in_thread}"
+    return f"{plan.name} {ends} of a {dtype} field {shape} on mesh ({mesh}){in_thread}"
 
 
-def details(plan: Plan, who: Caller) -> Iterator[str]:
+def details(plan: Plan) -> Iterator[str]:
     """Yield properties of an operator that its label does not tell. Errors quote them if two labels are equal."""
     names = axis_names(plan.source.ndim)
     for stage in plan.stages:
@@ -140,7 +139,6 @@ def details(plan: Plan, who: Caller) -> Iterator[str]:
                 yield "transposed"
     yield "stored as " + " -> ".join("".join(names[i] for i in blocks.order) for blocks in (plan.source, plan.target))
     yield f"times {scale_of(plan):g}"
-    yield f"called at {who.place}"
 
 
 def _pencil(blocks: Blocks) -> str:

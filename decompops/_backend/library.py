@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from . import fft_library
-from .base import Counters
+from .base import Caller, Counters
 
 
 # The kernels' sources in a clone of the repository. The kernels of an editable install may be older than the sources.
@@ -121,6 +121,14 @@ class MpiKernels(Kernels):
         except RuntimeError as error:
             return 0, str(error)
         return 0, ""
+
+    def name_site(self, who: Caller) -> None:
+        """Tell the kernels the line of a call, for their messages.
+
+        The line is not a part of the program. Otherwise JAX's persistent cache would not find the program again after
+        an unrelated line has been inserted above the call.
+        """
+        self.call("name_site", *(text.encode(errors="replace") for text in (who.thread, who.site, who.line, who.place)))
 
     def give_up(self, reason: str) -> None:
         """Tell the other ranks that this rank has failed, and why."""

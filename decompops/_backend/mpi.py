@@ -164,7 +164,8 @@ class MPI(AbstractBackend):
         return count_supported(stages)
 
     def run(self, plan: Plan, block: Array, call: Call) -> Array:
-        entries = mesh_entries(plan, tuple(call.mesh.shape))
+        entries, who = mesh_entries(plan, tuple(call.mesh.shape)), call.caller
+        OVER_MPI.name_site(who)
         return run_kernel(
             OVER_MPI.name,
             plan,
@@ -174,7 +175,8 @@ class MPI(AbstractBackend):
             self.planning,
             self.threads,
             ranks=in_order(entries, call.mesh, self._ranks(call.mesh)),
-            details=", ".join(details(plan, call.caller)),
-            thread=call.caller.thread,
+            details=", ".join(details(plan)),
+            thread=who.thread,
+            site=who.site,
             communicator=np.int64(launch.known[self.communicator].number),
         )

@@ -150,6 +150,7 @@ std::uint64_t Plan::fingerprint() const {
   hash = hash_bytes(&scale, sizeof(scale), hash);
   hash = hash_bytes(details.data(), details.size(), hash);
   hash = hash_bytes(thread.data(), thread.size(), hash);
+  hash = hash_bytes(site.data(), site.size(), hash);
   return hash_bytes(label.data(), label.size(), hash);
 }
 

@@ -62,9 +62,10 @@ struct Plan {
   double scale;
   std::vector<Index> mesh;  // the sizes of the mesh axes
   std::vector<int> ranks;   // in the order of the mesh
-  std::string label;        // the operator's name, its shape and dtype, and the line that calls it
+  std::string label;        // the operator's name, its shape and dtype
   std::string details;      // other properties that distinguish the operator, for error messages
   std::string thread;       // the name of the Python thread that runs the operator
+  std::string site;         // the place in the user's program that calls the operator, without the numbers of lines
 
   // A 64-bit hash of the plan. Equal plans have equal hashes on all ranks, and different plans almost certainly have
   // different hashes.

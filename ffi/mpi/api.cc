@@ -28,6 +28,11 @@ DECOMPOPS_EXPORT int decompops_count(std::int64_t* counts) {
   });
 }
 
+// Gives the line of a site, for messages.
+DECOMPOPS_EXPORT int decompops_name_site(const char* thread, const char* site, const char* line, const char* place) {
+  return guarded([&] { Registry::get().name_site(thread, site, {line, place}); });
+}
+
 // The number of ranks of a communicator that share memory with this rank, itself included, and why the others of this
 // node do not. The text lives until `decompops_leave`.
 DECOMPOPS_EXPORT int decompops_sharing(int key, int* ranks, const char** problem) {

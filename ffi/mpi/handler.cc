@@ -52,18 +52,24 @@ ffi::TypeInfo Site::info = ffi::MakeTypeInfo<Site>();
 ffi::ErrorOr<std::unique_ptr<Site>> instantiate(ffi::Span<const std::int64_t> numbers,
                                                 ffi::Span<const std::int64_t> mesh, ffi::Span<const std::int64_t> ranks,
                                                 double scale, std::string_view label, std::string_view details,
-                                                std::string_view thread, std::int64_t communicator,
-                                                std::int64_t planning, std::int64_t threads) {
+                                                std::string_view thread, std::string_view place,
+                                                std::int64_t communicator, std::int64_t planning,
+                                                std::int64_t threads) {
   try {
     auto site = std::make_unique<Site>();
     site->plan = plan_of(numbers, mesh, ranks, scale, label);
     site->plan.details = std::string(details);
     site->plan.thread = std::string(thread);
+    site->plan.site = std::string(place);
     site->planning = static_cast<Planning>(planning);
     site->communicator = static_cast<int>(communicator);
     site->threads = static_cast<int>(threads);
     const auto fingerprint = site->plan.fingerprint(), name = hash_bytes(thread.data(), thread.size(), 0);
     site->identity = {fingerprint, Registry::get().count_occurrence(fingerprint, name), name};
+    // For messages only. The lines are no part of the fingerprint.
+    const auto lines = Registry::get().lines_of(site->plan.thread, site->plan.site);
+    if (!lines.line.empty()) site->plan.label += " at " + lines.line;
+    site->plan.details += ", called at " + lines.place;
     return site;
   } catch (const std::exception& error) {
     return ffi::Unexpected(ffi::Error::Internal(std::string("decompops: ") + error.what()));
@@ -139,6 +145,7 @@ XLA_FFI_DEFINE_HANDLER(kInstantiate, instantiate,
                            .Attr<std::string_view>("label")
                            .Attr<std::string_view>("details")
                            .Attr<std::string_view>("thread")
+                           .Attr<std::string_view>("site")
                            .Attr<std::int64_t>("communicator")
                            .Attr<std::int64_t>("planning")
                            .Attr<std::int64_t>("threads"));

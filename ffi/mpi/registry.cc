@@ -74,6 +74,17 @@ std::uint64_t Registry::count_occurrence(std::uint64_t fingerprint, std::uint64_
   return occurrences_[fingerprint]++;
 }
 
+void Registry::name_site(const std::string& thread, const std::string& site, Lines lines) {
+  std::lock_guard<std::mutex> lock(calls_mutex_);
+  lines_[{thread, site}] = std::move(lines);
+}
+
+Registry::Lines Registry::lines_of(const std::string& thread, const std::string& site) {
+  std::lock_guard<std::mutex> lock(calls_mutex_);
+  const auto found = lines_.find({thread, site});
+  return found == lines_.end() ? Lines{site, site} : found->second;
+}
+
 bool Registry::is_compiled(std::uint64_t fingerprint) {
   std::lock_guard<std::mutex> lock(calls_mutex_);
   return occurrences_.count(fingerprint) > 0;

@@ -40,6 +40,13 @@ class Registry {
   // How often this process has compiled an operator with this fingerprint before. `thread` is the Python thread that
   // compiles it.
   std::uint64_t count_occurrence(std::uint64_t fingerprint, std::uint64_t thread);
+  // The line of the user's program at a site, such as `power.py:12`, and the lines of all functions around it.
+  struct Lines {
+    std::string line, place;
+  };
+  void name_site(const std::string& thread, const std::string& site, Lines lines);
+  // The lines that Python has given to a site, or the site itself.
+  Lines lines_of(const std::string& thread, const std::string& site);
   // Whether more than one Python thread has operators.
   bool has_several_threads() const { return has_several_threads_; }
   bool is_compiled(std::uint64_t fingerprint);
@@ -81,6 +88,7 @@ class Registry {
   std::map<std::pair<int, std::vector<int>>, std::shared_ptr<Mesh>> meshes_;
   std::mutex calls_mutex_;  // separate, so that compiling does not wait for MPI
   std::map<std::uint64_t, std::uint64_t> occurrences_;
+  std::map<std::pair<std::string, std::string>, Lines> lines_;
   std::map<std::uint64_t, Runs> runs_;
   std::set<std::uint64_t> threads_;
   std::atomic<bool> has_several_threads_{false};

@@ -203,6 +203,15 @@ def does_not_initialize() -> None:
     dops.MPI.initialize(timeout=1.0, limit=4.0)
 
 
+def finds_a_nan() -> None:
+    """With `jax_debug_nans`, the victim runs a program again, because only its block of the result has NaNs."""
+    fft, field = waiting()
+    divisor = field.addressable_data(0) * (0 if victim() else 1)
+    divisors = jax.make_array_from_single_device_arrays(field.shape, field.sharding, [divisor])
+    jax.config.update("jax_debug_nans", True)
+    fft(jax.jit(lambda u, v: fft.inverse(fft(u)) / v)(field, divisors))
+
+
 # --- A rank is late.
 
 

@@ -181,6 +181,12 @@ FAULTS = [
         first="Traceback",
     ),
     Fault(
+        *("ends.py", "finds_a_nan", "one rank finds NaNs with `jax_debug_nans`"),
+        "all ranks raise an exception that says so",
+        (r"rank 1 is in FFT3D.* at ends\.py:\d+ \(run again by JAX because this rank has found a NaN",),
+        first="Invalid nan value",  # JAX prints this line.
+    ),
+    Fault(
         *("ends.py", "stopped_for_a_while", "a rank is late"),
         "the others print which rank they wait for: after `timeout`, and each time the wait doubles; results are right",
         (WAITED, "^right$"),
