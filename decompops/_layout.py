@@ -14,7 +14,8 @@ from jaxtyping import Shaped
 from . import _reductions as reductions
 from ._blocks import Blocks, axis_names, batch_spec
 from ._byte_order import device_array, host_array
-from ._sharding import manual_axes, whole_along
+from ._sharding import manual_axes
+from ._typed import whole_along
 
 
 Field = Shaped[Array | np.ndarray, "*field"]
@@ -129,7 +130,8 @@ class Layout:
         self.check(field)
         if isinstance(field, Array) and not field.is_fully_addressable:
             field = jax.device_put(field, NamedSharding(self.mesh, PartitionSpec()))
-        array = host_array(field)
+        # JAX cannot read an empty array that a compiled program returned with Explicit axes.
+        array = host_array(field) if np.size(field) else np.zeros(np.shape(field), field.dtype)
         natural = (*range(array.ndim - self.blocks.ndim), *map(self.blocks.position, range(self.blocks.ndim)))
         return array[..., *map(slice, self.blocks.true_shape)].transpose(natural)
 

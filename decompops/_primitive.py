@@ -116,15 +116,22 @@ def _evaluate(x: Array | np.ndarray, *, call: Call) -> Array:
 
 def _run(x: Array, call: Call) -> Array:
     """Run the program for a placed array with values."""
-    batch = batch_of_concrete(x, x.ndim - call.plan.source.ndim, call.mesh, call.plan.mesh_axes, call.batch)
-    return _compiled(call if batch == call.batch else replace(call, batch=batch))(x)
+    plan, lead = call.plan, x.shape[: -call.plan.source.ndim]
+    batch = batch_of_concrete(x, len(lead), call.mesh, plan.mesh_axes, call.batch)
+    call = call if batch == call.batch else replace(call, batch=batch)
+    if not x.size:  # XLA does not cut empty arrays into blocks, and JAX cannot read the result of such a program.
+        return jax.device_put(np.zeros((*lead, *plan.target.shape), plan.result_dtype(x.dtype)), _result_sharding(call))
+    return _compiled(call)(x)
+
+
+def _result_sharding(call: Call) -> NamedSharding:
+    return NamedSharding(call.mesh, array_spec(call.mesh, (*call.batch, *call.plan.target.spec)))
 
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(call: Call):
     """Return the program for eager calls. Its output sharding is given, because XLA's may omit some mesh axes."""
-    spec = array_spec(call.mesh, (*call.batch, *call.plan.target.spec))
-    return jax.jit(functools.partial(_block_map, call=call), out_shardings=NamedSharding(call.mesh, spec))
+    return jax.jit(functools.partial(_block_map, call=call), out_shardings=_result_sharding(call))
 
 
 @operator_p.def_abstract_eval

@@ -8,6 +8,7 @@ communication is an all-reduce.
 import functools
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,9 @@ import numpy as np
 from jax import Array
 
 from ._basis.base import AbstractBasis
+
+
+_N = TypeVar("_N", Array, np.ndarray)
 
 
 @functools.partial(jax.jit, static_argnames="lengths")
@@ -41,7 +45,7 @@ def weighted_mean(field: Array, lengths: tuple[int, ...], bases: tuple[AbstractB
             scale *= float(weights[0])
             continue
         weights = np.pad(weights, (0, field.shape[axis] - length)).astype(wide)
-        cells = cells * weights.reshape(-1, *[1] * (-axis - 1))
+        cells = cells * along(weights, axis, cells.ndim)
     return (jnp.sum(cells, _grid(lengths)) * scale).astype(dtype)
 
 
@@ -64,6 +68,11 @@ def vdot(u: Array, v: Array, lengths: tuple[int, ...]) -> Array:
     return jnp.sum(jnp.conj(u) * v, _grid(lengths)).astype(dtype)
 
 
+def along(values: _N, axis: int, ndim: int) -> _N:
+    """Return a list of numbers as an array of `ndim` axes, along `axis` (negative)."""
+    return values.reshape(*[1] * (ndim + axis), -1, *[1] * (-axis - 1))
+
+
 def _grid(lengths: tuple[int, ...]) -> tuple[int, ...]:
     """Return the array axes of the grid."""
     return tuple(range(-len(lengths), 0))
@@ -73,8 +82,7 @@ def _cleared(field: Array, lengths: tuple[int, ...]) -> Array:
     """Return `field` with zeros in its padding."""
     for axis, length in zip(_grid(lengths), lengths):
         if field.shape[axis] != length:
-            shape = [-1 if other == axis else 1 for other in _grid(lengths)]
-            inside = jnp.arange(field.shape[axis], dtype=np.int32).reshape(shape) < length
+            inside = along(jnp.arange(field.shape[axis], dtype=np.int32), axis, field.ndim) < length
             field = jnp.where(inside, field, jnp.zeros((), field.dtype))
     return field
 

@@ -9,9 +9,10 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
@@ -114,24 +115,23 @@ def map_blocks(
 
     With `check_types=False`, JAX does not check over which mesh axes results are replicated.
     """
-    mesh, context = mesh_in_context(mesh), jax.sharding.get_abstract_mesh()
-    # The mesh itself is passed if possible, because a surrounding `jit` may learn the devices only from this mesh. JAX
-    # requires that it equals the mesh of the context, including the kind of device, which an `AbstractMesh` set by a
-    # user does not have. If they differ, `None` selects the mesh of the context.
-    return jax.shard_map(
-        function,
-        mesh=mesh if context.empty or mesh.abstract_mesh == context else None,
-        in_specs=in_specs,
-        out_specs=out_specs,
-        axis_names=frozenset(names),
-        check_vma=check_types,
-    )
+    own, context = mesh_in_context(mesh), jax.sharding.get_abstract_mesh()
+    options = {"in_specs": in_specs, "out_specs": out_specs, "axis_names": frozenset(names), "check_vma": check_types}
+
+    def mapped(*arguments: Any) -> Any:
+        # The mesh itself is passed if possible, because a surrounding `jit` may learn the devices only from this mesh.
+        # JAX requires that it equals the mesh of the context, including the kind of device, which an `AbstractMesh` set
+        # by a user does not have. `None` selects the mesh of the context. `place` tells why arrays in `auto_axes` do.
+        typed = own != mesh and any(not jax.typeof(x).sharding.mesh.empty for x in jax.tree.leaves(arguments))
+        passed = own if context.empty or (own.abstract_mesh == context and not typed) else None
+        return jax.shard_map(function, mesh=passed, **options)(*arguments)
+
+    return mapped
 
 
 def manual_axes() -> set[str]:
     """Return the mesh axes that a surrounding `jax.shard_map` maps over."""
-    context = jax.sharding.get_abstract_mesh()
-    return set() if context.empty else _axes_of_kind(context, AxisType.Manual)
+    return _axes_of_kind(jax.sharding.get_abstract_mesh(), AxisType.Manual)
 
 
 def _axes_of_kind(mesh: Mesh | AbstractMesh, kind: AxisType) -> set[str]:
@@ -147,12 +147,15 @@ def _ambient_devices() -> Mesh | None:
 
 def place(x: Array, sharding: NamedSharding) -> Array:
     """Return `x` with `sharding`. Works eagerly, in `jit` and under `grad`, on Auto and Explicit mesh axes."""
-    mesh = mesh_in_context(sharding.mesh)
+    mesh, x = mesh_in_context(sharding.mesh), _retyped(x)
     if not isinstance(x, Tracer):
         return _put(x, mesh, entries_of(sharding, x.ndim))
-    if AxisType.Explicit not in mesh.axis_types:
-        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, sharding.spec))
-    return jax.sharding.reshard(x, NamedSharding(mesh, explicit_spec(mesh, sharding.spec)))
+    if AxisType.Explicit in mesh.axis_types:
+        return jax.sharding.reshard(x, NamedSharding(mesh, explicit_spec(mesh, sharding.spec)))
+    # JAX refuses a program with a callback and with meshes of devices that differ in their axis types, as in
+    # `jit(auto_axes(...))`. So the constraint then names the mesh of the context, which has no devices.
+    own = mesh if mesh == sharding.mesh else jax.sharding.get_abstract_mesh()
+    return jax.lax.with_sharding_constraint(x, NamedSharding(own, sharding.spec))
 
 
 def place_field(
@@ -167,7 +170,7 @@ def place_field(
     Only grid axes may use the mesh axes `grid_axes`. The sharding of batch axes is kept if it is known; otherwise
     `batch_of` chooses it.
     """
-    lead = x.ndim - len(grid_spec)
+    lead, x = x.ndim - len(grid_spec), _retyped(x)
     if not (isinstance(x, Tracer) or manual_axes()):
         return _put(x, mesh, (*batch_of_concrete(x, lead, mesh, grid_axes, batch), *grid_spec))
     own = jax.typeof(x).sharding.mesh
@@ -190,12 +193,22 @@ def _constrain(x: Array, mesh: Mesh | AbstractMesh, grid_spec: PartitionSpec) ->
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*batch, *grid_spec)))
 
 
+def _retyped(x: Array) -> Array:
+    """Return `x` with the axis types of the context if `x` is an array that a program in `auto_axes` closes over."""
+    own, context = jax.typeof(x).sharding, jax.sharding.get_abstract_mesh()
+    if isinstance(x, Tracer) or context.empty or own.mesh.empty or own.mesh == context:
+        return x
+    if not isinstance(jnp.zeros(()), Tracer):  # The call is eager, so `_put` may name the devices.
+        return x
+    return jax.sharding.reshard(x, NamedSharding(context, explicit_spec(context, own.spec)))
+
+
 def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -> Array:
     sharding = NamedSharding(mesh, array_spec(mesh, entries))
     if not isinstance(mesh, Mesh):  # An abstract mesh has no devices.
         return jax.sharding.reshard(x, sharding) if isinstance(x, Tracer) else x
-    # Two arrays can have equivalent shardings and different JAX types: if their meshes differ, or if only one of their
-    # specs names an Explicit mesh axis of size one. So the types are compared, too.
+    # Equivalent shardings have different JAX types if their meshes differ, or if one spec names an Explicit mesh axis
+    # of size one and the other does not.
     same_type = (
         not isinstance(x, Tracer)
         and isinstance(x.sharding, NamedSharding)
@@ -249,75 +262,6 @@ def refuse_other_devices(x: Array, mesh: Mesh | AbstractMesh, spec: PartitionSpe
 
 def _ids(devices: set) -> str:
     return f"devices {np.array2string(np.sort([device.id for device in devices]), separator=', ', threshold=16)}"
-
-
-def struct_of(x: Array, sharding: NamedSharding | None, mesh: Mesh | AbstractMesh) -> jax.ShapeDtypeStruct:
-    """Return `x` as a `ShapeDtypeStruct`; on Explicit axes, with the sharding in its type instead of `sharding`."""
-    if AxisType.Explicit in mesh.axis_types:
-        typed = jax.typeof(x).sharding
-        sharding = None if typed.mesh.empty else NamedSharding(mesh, typed.spec)
-    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-
-
-def whole_along(x: Array, *axes: int) -> Array:
-    """Return `x` with array axes `axes` not sharded. Only shardings in the type of `x` are removed."""
-    sharding = jax.typeof(x).sharding
-    entries = list(entries_of(sharding, x.ndim))
-    if all(entries[axis] is None for axis in axes):
-        return x
-    for axis in axes:
-        entries[axis] = None
-    return jax.sharding.reshard(x, NamedSharding(sharding.mesh, PartitionSpec(*entries)))
-
-
-def reshape_behind(x: Array, lead: int, shape: tuple[int, ...], names: tuple[BatchEntry, ...]) -> Array:
-    """Reshape all but the first `lead` axes of `x` to `shape`, sharded over mesh axes `names`."""
-    sharding = jax.typeof(x).sharding
-    new = (*x.shape[:lead], *shape)
-    if AxisType.Explicit not in sharding.mesh.axis_types:
-        return jax.lax.reshape(x, new)
-    return jax.lax.reshape(x, new, out_sharding=result_sharding(sharding, lead, names))
-
-
-def as_on_auto_axes(function: Callable[[Array], Array], x: Array) -> Array:
-    """Return `function(x)`, which has the shape and sharding of `x`. XLA chooses the shardings inside `function`."""
-    sharding = jax.typeof(x).sharding
-    if AxisType.Explicit not in sharding.mesh.axis_types:
-        return function(x)
-    return cast(Callable, jax.sharding.auto_axes(function, out_sharding=sharding))(x)
-
-
-def equally_varying(*arrays: Array) -> tuple[Array, ...]:
-    """Return the arrays, typed as varying over every manual mesh axis that one of them varies over."""
-    along = [jax.typeof(x).manual_axis_type.varying for x in arrays]
-    every = frozenset().union(*along)
-    return tuple(
-        jax.lax.pcast(x, tuple(every - own), to="varying") if every - own else x for x, own in zip(arrays, along)
-    )
-
-
-def plain(x: Array) -> Array:
-    """Return `x` without the reduced mesh axes in its type. `x` is replicated over these axes anyway.
-
-    Raises `ValueError` for unreduced arrays, which hold the terms of a sum that is not yet computed.
-    """
-    sharding = jax.typeof(x).sharding
-    if not (sharding.spec.unreduced or sharding.spec.reduced):
-        return x
-    spec = PartitionSpec(*_compat.partitions(sharding.spec))
-    if sharding.spec.unreduced:
-        raise ValueError(
-            f"`x` must not be unreduced; got {sharding.spec}. Sum it over the mesh axes "
-            f"{sorted(sharding.spec.unreduced)} first: `jax.sharding.reshard(x, jax.{spec})`."
-        )
-    retyped = functools.partial(jax.sharding.reshard, out_shardings=NamedSharding(sharding.mesh, spec))
-    return _compat.by_parts(retyped, x)
-
-
-def batch_in_type(x: Array, ndim: int) -> PartitionSpec:
-    """Return the mesh axes that shard each batch axis of a field with `ndim` grid axes, as far as its type says so."""
-    sharding = jax.typeof(x).sharding
-    return explicit_spec(sharding.mesh, entries_of(sharding, x.ndim)[: x.ndim - ndim])
 
 
 def entries_of(sharding: NamedSharding, ndim: int) -> tuple[BatchEntry, ...]:
@@ -382,10 +326,7 @@ def batch_of(
 def batch_of_concrete(
     x: Array, lead: int, mesh: Mesh | AbstractMesh, grid_axes: Collection[str | None], batch: tuple[BatchEntry, ...]
 ) -> tuple[BatchEntry, ...]:
-    """Return the mesh axes that shard each of the first `lead` axes of an array with values.
-
-    An array on `mesh` keeps its own sharding. For any other array, `batch_of` chooses.
-    """
+    """Return the mesh axes that shard each batch axis of an array with values; for one not on `mesh`, by `batch_of`."""
     sharding = getattr(x, "sharding", None)
     if isinstance(sharding, NamedSharding) and sharding.mesh == mesh:
         return _lead(sharding, lead, grid_axes)

@@ -251,8 +251,8 @@ def test_one_file_touches_the_extension_interface_and_none_private_jax():
             assert module_name(path) == "_primitive"
 
 
-# Only `_sharding.py` may use these names of JAX. All files may use the plain types `Mesh`, `AbstractMesh`,
-# `NamedSharding` and `PartitionSpec`.
+# Only `_sharding.py` and `_typed.py` may use these names of JAX. All files may use the plain types `Mesh`,
+# `AbstractMesh`, `NamedSharding` and `PartitionSpec`.
 SHARDING_NAMES = {
     *("AxisType", "auto_axes", "explicit_axes", "get_abstract_mesh", "get_mesh", "reshard", "set_mesh", "shard_map"),
     *("typeof", "use_abstract_mesh", "use_mesh", "with_sharding_constraint"),
@@ -323,9 +323,9 @@ DEPEND_ON_THE_VERSION = [
 PRINTS_THE_VERSION = "import jax\nprint(f'{jax.__version__}', [jax.__version__])"
 
 
-def test_one_file_knows_of_meshes_and_shardings():
+def test_two_files_know_of_meshes_and_shardings():
     found = {module_name(path) for path in PACKAGE.rglob("*.py") if handles_shardings(ast.parse(path.read_text()))}
-    assert found == {"_sharding"}
+    assert found == {"_sharding", "_typed"}
     assert [text for text in HANDLE_SHARDINGS + DO_NOT if handles_shardings(ast.parse(text))] == HANDLE_SHARDINGS
 
 

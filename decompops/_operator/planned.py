@@ -21,8 +21,9 @@ from .._layout import Layout, check_global
 from .._plan.plan import Plan
 from .._primitive import apply, apply_to_block
 from .._remember import remembered
-from .._sharding import manual_axes, mesh_in_context, plain
+from .._sharding import manual_axes, mesh_in_context
 from .._structure import Space, Structure
+from .._typed import plain
 from .derived import UNCHANGED, AbstractDerivable, Form, with_mesh
 
 

@@ -16,8 +16,9 @@ from .._blocks import Blocks, Pencil
 from .._byte_order import device_array
 from .._decomposition import Decomposition
 from .._layout import Layout
-from .._sharding import manual_axes, place, reshape_behind
+from .._sharding import manual_axes, place
 from .._structure import Structure
+from .._typed import reshape_behind
 from .._types import Lengths, MeshAxes, Periodic, Width
 from .derived import UNCHANGED, AbstractDerivable, Form
 from .halo import HaloExchange

@@ -321,7 +321,7 @@ def check_modes(modes: Any, shape: Any) -> tuple[int, ...] | None:
 
 def real_dtype(dtype: Any) -> np.dtype:
     """Return `dtype`, or JAX's default real dtype for `None`. Raises `TypeError` if `dtype` is not real."""
-    dtype = jnp.zeros((), dtype).dtype
+    dtype = jax.dtypes.canonicalize_dtype(np.float64 if dtype is None else dtype)
     if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"`dtype` must be real; got {dtype}.")
     return dtype

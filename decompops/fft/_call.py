@@ -26,7 +26,8 @@ from .._plan.plan import Plan
 from .._plan.route import NoRouteError
 from .._plan.whole import Entries, default_entries, undivided_axis, whole_array_plan
 from .._primitive import apply, apply_on_one_device, known
-from .._sharding import batch_in_type, entries_of, explicit_spec, manual_axes, mesh_of, plain
+from .._sharding import entries_of, explicit_spec, manual_axes, mesh_of
+from .._typed import batch_in_type, plain
 
 
 OutSharding = NamedSharding | PartitionSpec | None

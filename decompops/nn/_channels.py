@@ -8,7 +8,7 @@ from jax import Array
 from .._blocks import axis_names
 from .._byte_order import device_array
 from .._operator.fft import FFT
-from .._sharding import whole_along
+from .._typed import whole_along
 from ..spectral._check import check_fft
 
 

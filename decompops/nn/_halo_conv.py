@@ -18,8 +18,9 @@ from .._operator.base import AbstractTyped
 from .._operator.halo import HaloExchange
 from .._operator.stencil import Stencil
 from .._operator.transform import real_dtype
-from .._sharding import batch_in_type, map_blocks
+from .._sharding import map_blocks
 from .._structure import Structure
+from .._typed import batch_in_type
 from ._channels import check_channels, layer_title
 
 

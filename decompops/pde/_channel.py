@@ -4,7 +4,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 from jaxtyping import Inexact
 
 from .._box import Box, Number
@@ -69,7 +69,7 @@ class Channel(AbstractWallFlow):
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         modes, ndim = self.modes(u), self.ndim
         vorticity = self.vorticity(modes, _vector.components(u, ndim))
-        fields = _vector.components(self.to_grid(jnp.concatenate([u, _vector.stack(vorticity, ndim)], -ndim - 1)), ndim)
+        fields = _vector.components(self.to_grid(_vector.joined((u, _vector.stack(vorticity, ndim)), ndim)), ndim)
         force = self.from_grid(_vector.stack(_vector.cross(fields[:ndim], fields[ndim:]), ndim))
         return add_forcing(force + self.driving(u, self.drive), self.forcing, t, u, args)
 
@@ -81,5 +81,5 @@ class Channel(AbstractWallFlow):
 
         The mean velocity along y changes at the rate `G - (sum of both stresses) / (distance of the walls)`.
         """
-        slopes = self.wall_slopes(lax.slice_in_dim(u, 1, 2, axis=u.ndim - self.ndim - 1))[..., 0, :]
+        slopes = self.wall_slopes(_vector.stack(_vector.components(u, self.ndim)[1:2], self.ndim))[..., 0, :]
         return _vector.cast(self.viscosity, u) * slopes * jnp.array([1, -1], slopes.dtype)

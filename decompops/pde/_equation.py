@@ -16,6 +16,7 @@ from .._operator.derived import UNCHANGED, Form
 from .._operator.transform import AbstractTransform
 from .._remember import keep_if_traced
 from .._structure import Structure
+from .._typed import sharded_like
 from ..spectral import _vector
 from ..spectral._check import check_diagonal, check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate, check_dealiasing
@@ -175,14 +176,14 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
             *modes)`.
         - `args`: any PyTree, passed to `nonlinear`.
 
-        **Returns:** an array of the shape and dtype of `u`.
+        **Returns:** an array of the shape, dtype and sharding of `u`.
 
         **Raises:** `ValueError` or `TypeError` if `u` is not a state of this equation.
         """
         keep_if_traced(self, u)
         self.check(u)
         linear = self.from_diagonal(_vector.times(jnp.asarray(self.linear(u)), self.to_diagonal(u)))
-        return linear + self.nonlinear(t, u, args)
+        return sharded_like(linear + self.nonlinear(t, u, args), u)
 
     def _check_walls(self) -> None:
         shape = check_fft(self.fft)
@@ -239,7 +240,7 @@ class RealSpace(eqx.Module):
         """Return the field ∂u/∂t for the field `u` at the time `t`. `args` is passed to the equation."""
         keep_if_traced(self, u)
         self.in_structure.check(u, "u")
-        return self.equation.fields(self.equation(t, self.equation.state(u), args))
+        return sharded_like(self.equation.fields(self.equation(t, self.equation.state(u), args)), u)
 
 
 def state_transform(fft: AbstractTransform, dealiasing: AbstractDealiasing | None = Truncate()) -> AbstractTransform:

@@ -11,6 +11,7 @@ from jaxtyping import Inexact
 
 from .._box import Number
 from .._check import check_number
+from .._typed import sharded_like
 from ..spectral._vector import cast, times
 from ._equation import AbstractEquation, Time, check_equation
 from ._integrator import AbstractIntegrator, check_state, slope
@@ -77,7 +78,7 @@ class ETDRK(AbstractIntegrator):
                 rate = slope(equation, cast(t, u) + fraction * h, equation.from_diagonal(w), args)
                 return times(h, equation.to_diagonal(rate))
 
-            return equation.from_diagonal(method(equation.to_diagonal(u), push))
+            return sharded_like(equation.from_diagonal(method(equation.to_diagonal(u), push)), u)
 
         return step
 

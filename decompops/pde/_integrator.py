@@ -18,6 +18,7 @@ from jaxtyping import Inexact, Int
 from .._box import Number
 from .._check import check_count
 from .._structure import Structure
+from .._typed import sharded_like
 from ..spectral._vector import cast, times
 from ._checkpointing import Chain, checkpointed
 from ._equation import AbstractSplitEquation, Time
@@ -194,12 +195,15 @@ def check_state(equation: AbstractSplitEquation, u: Any) -> Any:
 
 
 def slope(equation: AbstractSplitEquation, t: Array, u: Array, args: Any) -> Array:
-    """Return N(t, u). Raises `ValueError` unless the result has the shape and dtype of the state."""
+    """Return N(t, u), sharded like u. Raises `ValueError` unless it has the shape and dtype of the state."""
     return _like_state("nonlinear", equation.nonlinear(t, u, args), u)
 
 
 def solved(equation: AbstractSplitEquation, u: Array, h: Array) -> Array:
-    """Return the solution v of `v - h L v = u`. Raises `ValueError` unless v has the shape and dtype of the state."""
+    """Return the solution v of `v - h L v = u`, sharded like u.
+
+    Raises `ValueError` unless v has the shape and dtype of the state.
+    """
     return _like_state("resolvent", equation.resolvent(u, h), u)
 
 
@@ -280,7 +284,7 @@ def _like_state(name: str, result: Any, u: Array) -> Array:
             f"`equation.{name}` must return an array with the dtype and shape of the state, {u.dtype} {u.shape}; got "
             f"{got}."
         )
-    return result
+    return sharded_like(result, u)
 
 
 def _near_root(steps: int) -> int:

@@ -65,7 +65,8 @@ class KuramotoSivashinsky(AbstractEquation):
         slope = _vector.components(gradient, nabla.ndim)
         half = _vector.cast(self.scale, u) / 2
         rate = self.from_grid(-half * _vector.total(part**2 for part in slope))
-        return jnp.where(_vector.squared(self.wavenumbers(u)) == 0, 0, rate) if self.keep_mean else rate
+        mean = _vector.aligned(_vector.squared(self.wavenumbers(u)) == 0, rate)
+        return jnp.where(mean, 0, rate) if self.keep_mean else rate
 
 
 class KuramotoSivashinskyConservative(AbstractEquation):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from .._check import check_count
 from .._layout import Layout
-from .._sharding import struct_of
+from .._typed import struct_of
 from ._binomial import count_moves
 from ._checkpointing import Chain, Plan, gradient
 

@@ -100,7 +100,8 @@ class PassiveScalar(AbstractEquation):
 
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         rest, _ = self._parts(u)
-        inner = jnp.asarray(self.equation.linear(rest)) * jnp.ones_like(rest.real)
+        inner = jnp.asarray(self.equation.linear(rest))
+        inner = _vector.aligned(inner, rest) * jnp.ones_like(rest, dtype=inner.dtype)
         decay = -_vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
         return self._join(inner, decay.astype(inner.dtype))
 

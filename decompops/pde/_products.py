@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable
 
-import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Inexact, Shaped
 
@@ -62,7 +61,7 @@ def velocity_and_vorticity(
     """Return the components of u and of its vorticity on the grid of products, from one batched transform."""
     ndim = nabla.ndim
     rotation = nabla.rotation(u)
-    spectra = jnp.concatenate([u, _vector.stack(rotation, ndim)], axis=-ndim - 1) if rotation else u
+    spectra = _vector.joined((u, _vector.stack(rotation, ndim)), ndim) if rotation else u
     parts = _vector.components(term.to_grid(spectra, slope_axes("vector", ndim) + _vector.planes(ndim)), ndim)
     return parts[:ndim], parts[ndim:]
 

@@ -128,7 +128,7 @@ class RayleighBenard(AbstractWallFlow):
         """
         if wall not in ("bottom", "top"):
             raise ValueError(f'`wall` must be "bottom" or "top"; got {wall!r}.')
-        slopes = self.wall_slopes(lax.slice_in_dim(u, self.ndim, self.ndim + 1, axis=u.ndim - self.ndim - 1))
+        slopes = self.wall_slopes(_vector.stack(_vector.components(u, self.ndim)[-1:], self.ndim))
         flux = -slopes[..., 0, 0 if wall == "bottom" else 1]
         return flux / (jnp.mean(_vector.cast(self.bottom, u)) - jnp.mean(_vector.cast(self.top, u)))
 
@@ -142,10 +142,11 @@ class RayleighBenard(AbstractWallFlow):
         bottom, top = _vector.cast(self.bottom, like), _vector.cast(self.top, like)
         if bottom.ndim == top.ndim == 0:
             halves = jnp.stack([bottom + top, bottom - top]) / 2
-            return halves.astype(like.dtype).reshape(1, 2, *[1] * (self.ndim - 1)) * self.one(like)
+            return halves.astype(like.dtype).reshape(1, 2, *[1] * (self.ndim - 1)) * self.one(like)[None]
         shape = check_fft(self.fft)
         points = self.fft.bases[0].points(shape[0]).reshape(-1, *[1] * (self.ndim - 1))
         position = jnp.asarray(points, bottom.dtype)
         # The spectrum of a linear profile has only the coefficients of the Chebyshev polynomials T_0 and T_1.
+        bottom, top = (_vector.aligned(wall, position) for wall in (bottom, top))
         spectrum = self.transform(bottom * (1 - position) + top * position)
         return jnp.expand_dims(lax.slice_in_dim(spectrum, 0, 2, axis=0), 0)

@@ -74,8 +74,9 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
 
     The components of u and v lie along the axis right before the grid axes.
     """
-    lines, ndim, uniform = modes.lines, modes.lines.ndim, modes.is_uniform
+    lines, ndim = modes.lines, modes.lines.ndim
     across, *along = map(lines.pairs, _vector.components(u, ndim))
+    uniform = _vector.aligned(modes.is_uniform, across)
     # The double integral of the Laplacian of the normal velocity needs no derivative along the first axis.
     divergence = _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
     # The pressure is eliminated with the divergence of its gradient, and not with its Laplacian. So the divergence of

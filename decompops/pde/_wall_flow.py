@@ -15,6 +15,7 @@ from .._basis.fourier import Fourier
 from .._blocks import axis_names
 from .._box import Box, Number, check_box
 from .._operator.transform import AbstractTransform
+from .._reductions import along
 from .._structure import Structure
 from ..spectral import _vector
 from ..spectral._chebyshev import Lines
@@ -139,7 +140,7 @@ class AbstractWallFlow(AbstractSplitEquation):
         lines = modes.lines
         parts = _vector.times(modes.slope, lines.wall_slopes(lines.pairs(u)))
         even, odd = (lax.index_in_dim(parts, i, axis=lines.axis + 1, keepdims=False) for i in (0, 1))
-        inverse = jnp.where(one == 0, 0, 1 / jnp.where(one == 0, 1, one))
+        inverse = _vector.aligned(_vector.inverse(one), u)
         grid = tuple(range(-self.ndim, 0))
         return jnp.stack([jnp.sum(jnp.real(part * inverse), axis=grid) for part in (odd + even, odd - even)], axis=-1)
 
@@ -160,7 +161,7 @@ class AbstractWallFlow(AbstractSplitEquation):
         """
         shape = check_fft(self.fft)[1:]
         for axis, n in enumerate(shape, 1 - self.ndim):
-            inside = jnp.arange(fields.shape[axis]).reshape(-1, *[1] * (-1 - axis)) < n
+            inside = along(jnp.arange(fields.shape[axis]), axis, fields.ndim) < n
             fields = jnp.where(inside, fields, 0)
         return jnp.sum(fields, axis=tuple(range(1 - self.ndim, 0))) / math.prod(shape)
 
@@ -169,7 +170,7 @@ class AbstractWallFlow(AbstractSplitEquation):
         shape = u.shape[-self.ndim - 1 :]
         first = np.zeros((shape[0], shape[1], *[1] * (self.ndim - 1)))
         first[1, 0] = 1
-        return jnp.asarray(first, u.dtype) * (_vector.cast(force, u).astype(u.dtype) * self.one(u))
+        return jnp.asarray(first, u.dtype) * (_vector.cast(force, u).astype(u.dtype) * self.one(u)[None])
 
     def one(self, like: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         """Return the coefficient of T_0 in the spectrum of the field 1, for each mode along the walls."""

@@ -59,7 +59,8 @@ class Wave(AbstractEquation):
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         ndim = self.fft.decomposition.ndim
         _, rate = _vector.components(u, ndim)
-        return _vector.stack((jnp.where(self._frequency(u) == 0, rate, 0), jnp.zeros_like(rate)), ndim)
+        mean = _vector.aligned(self._frequency(u), rate) == 0
+        return _vector.stack((jnp.where(mean, rate, 0), jnp.zeros_like(rate)), ndim)
 
     def _frequency(self, u: Array) -> Array:
         return _vector.cast(self.speed, u) * _vector.length(self.wavenumbers(u))

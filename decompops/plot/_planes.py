@@ -14,6 +14,7 @@ from .._box import Box
 from .._byte_order import device_array
 from .._grid import Grid, grid_of
 from .._layout import Field, Layout
+from .._reductions import along
 
 
 Reduction = Literal["max", "min", "sum"]
@@ -61,7 +62,7 @@ def reduce_axis(field: Array, weights: Array, axis: int, reduce: Reduction) -> A
     """
     if field.dtype not in (np.float32, np.float64):
         field = field.astype(np.float32)
-    weights = weights.astype(field.dtype).reshape(-1, *[1] * (-axis - 1))
+    weights = along(weights.astype(field.dtype), axis, field.ndim)
     if reduce == "sum":
         return jnp.sum(jnp.where(weights == 0, jnp.zeros((), field.dtype), field * weights), axis)
     if reduce == "min":

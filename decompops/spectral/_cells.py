@@ -9,7 +9,8 @@ import numpy as np
 from jax import Array
 
 from ._across import AbstractAcross
-from ._tridiagonal import times, tridiagonal_solve
+from ._tridiagonal import tridiagonal_solve
+from ._vector import aligned, times
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +54,7 @@ class CellsAcross(AbstractAcross):
         mean = jnp.sum(times(widths, w), -self.ndim, keepdims=True)
         of_constant = jnp.asarray(self._solution_for_a_constant(), dtype).reshape(lower.shape)
         excess = mean + times(of_constant, jax.lax.slice_in_dim(w, 0, 1, axis=-self.ndim))
-        return w - jnp.where(free, excess, jnp.zeros((), w.dtype))
+        return w - jnp.where(aligned(free, w), excess, jnp.zeros((), w.dtype))
 
     def _laplacian(self, dtype: np.dtype) -> tuple[Array, Array, Array]:
         """Return three numbers for each row of the matrix of `-∂²/∂x²`: lower entry, sum of the row, upper entry."""

@@ -8,8 +8,8 @@ from jax import Array, lax
 
 from .._basis.short_lines import multiply
 from ._eigenfunctions import eigenfunctions
-from ._tridiagonal import moved, times
-from ._vector import total
+from ._tridiagonal import moved
+from ._vector import aligned, times, total
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,7 @@ class Lines:
         functions = eigenfunctions(self.modes, parity)
         padding = len(self._numbers) - len(functions.series)
         along = lambda numbers: jnp.asarray(numbers.reshape(-1, *[1] * self.ndim), shift.dtype)
+        shift = aligned(shift, along(functions.eigenvalues))
         inverse = 1 / (shift + diffusivity * along(functions.eigenvalues))
         amounts, lines = [], []
         if integrated is not None:

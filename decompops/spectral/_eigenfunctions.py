@@ -20,7 +20,7 @@ from jax import Array, lax
 from .._basis.chebyshev import Chebyshev
 from .._basis.short_lines import folded, halved, multiply, unfolded
 from ._across import AbstractAcross, Wall
-from ._tridiagonal import times
+from ._vector import aligned, times
 
 
 class Eigenfunctions(NamedTuple):
@@ -179,7 +179,7 @@ class ChebyshevAcross(AbstractAcross):
             return u
         weights = jnp.asarray(self.basis.weights(self.n), dtype).reshape(-1, *[1] * (self.ndim - 1))
         mean = jnp.sum(times(weights, u), axis=axis, keepdims=True)
-        return u - jnp.where(free, mean, jnp.zeros((), u.dtype))
+        return u - jnp.where(aligned(free, u), mean, jnp.zeros((), u.dtype))
 
 
 @dataclass(frozen=True, eq=False)

@@ -141,7 +141,8 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
         ndim = self.decomposition.ndim
         source, target = self._component_axes()
         # `linear_transpose` needs the shape, dtype and sharding of the input of `multiply`; it does not use the values.
-        primal = _vector.components(spectrum, ndim)[0] if target else spectrum
+        parts = _vector.components(spectrum, ndim) if target else (spectrum,)
+        primal, spectrum = parts[0], _vector.stack(parts, ndim) if target else spectrum
         primal = _vector.stack([primal] * source[0], ndim) if source else primal
         (result,) = jax.linear_transpose(self.multiply, primal)(spectrum)
         return result

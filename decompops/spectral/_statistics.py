@@ -27,7 +27,8 @@ from .._layout import check_global
 from .._operator.planned import pad
 from .._operator.transform import AbstractTransform
 from .._plan.stage import inverted
-from .._sharding import batch_in_type, map_blocks
+from .._sharding import map_blocks
+from .._typed import batch_in_type
 from . import _vector
 from ._check import check_fft, of_transformed
 from ._modes import inner_transform

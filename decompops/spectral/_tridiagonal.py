@@ -26,7 +26,9 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Inexact, Real
 
-from .._sharding import equally_varying
+from .._reductions import along
+from .._typed import equally_varying
+from ._vector import times
 
 
 def tridiagonal_solve(
@@ -74,7 +76,7 @@ def tridiagonal_solve(
             raise ValueError(f"`{name}` must broadcast against `b` of shape {b.shape}; got shape {values.shape}.")
         coefficients.append(jnp.expand_dims(jnp.asarray(values, dtype), tuple(range(ndim - values.ndim))))
     lower, sums, upper = coefficients
-    cell = jnp.arange(b.shape[axis], dtype=np.int32).reshape(-1, *[1] * (-axis - 1))
+    cell = along(jnp.arange(b.shape[axis], dtype=np.int32), axis, ndim)
     lower = jnp.where(cell == 0, jnp.zeros((), dtype), lower)
     upper = jnp.where(cell == b.shape[axis] - 1, jnp.zeros((), dtype), upper)
     sums = sums if row_sums else lower + sums + upper
@@ -155,11 +157,6 @@ def _thomas(lower: Array, sums: Array, upper: Array, b: Array, axis: int, *, tra
     inverses, x, _, _ = lax.fori_loop(1, n, eliminate, (inverses, x, rest, last))
     x, _ = lax.fori_loop(0, n, substitute, (x, jnp.zeros_like(last)))
     return x
-
-
-def times(factor: Array, x: Array) -> Array:
-    """Return `factor * x` for a real factor, without a complex product."""
-    return lax.complex(factor * x.real, factor * x.imag) if jnp.iscomplexobj(x) else factor * x
 
 
 def moved(x: Array, by: int, axis: int) -> Array:

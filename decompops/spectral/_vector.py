@@ -28,7 +28,7 @@ import numpy as np
 from jax import Array, lax
 
 from .._operator.transform import Wavenumbers
-from .._sharding import whole_along
+from .._typed import whole_along
 
 
 Parts = tuple[Array, ...]
@@ -51,13 +51,28 @@ def stack(parts: Iterable[Array], ndim: int) -> Array:
     return jnp.stack(tuple(parts), axis=-ndim - 1)
 
 
+def joined(vectors: Iterable[Array], ndim: int) -> Array:
+    """Return the components of all `vectors` as one vector, on a grid of `ndim` axes."""
+    # JAX concatenates only arrays of one type, and the results of `stack` are whole along the components.
+    return jnp.concatenate([whole_along(vector, -ndim - 1) for vector in vectors], axis=-ndim - 1)
+
+
 def total(terms: Iterable[Array]) -> Array:
     """Return the sum of one or more terms."""
     return functools.reduce(operator.add, terms)
 
 
+def aligned(constant: Array, like: Array) -> Array:
+    """Return `constant`, which broadcasts against `like`, with at least as many axes as `like`.
+
+    JAX's setting `jax_numpy_rank_promotion` may forbid a product of arrays of different ranks.
+    """
+    return lax.broadcast_to_rank(constant, max(constant.ndim, like.ndim))
+
+
 def times(factor: Array, spectrum: Array) -> Array:
     """Return `factor * spectrum` in the precision of `spectrum`. A real factor needs no complex product."""
+    factor = aligned(factor, spectrum)
     if jnp.issubdtype(factor.dtype, jnp.complexfloating):
         return factor.astype(np.result_type(spectrum.dtype, np.complex64)) * spectrum
     factor = factor.astype(jnp.finfo(spectrum.dtype).dtype)
@@ -70,7 +85,7 @@ def times_unit(unit: complex | float, factor: Array, spectrum: Array) -> Array:
     """Return `unit * factor * spectrum`, for a real `factor` and a `unit` that is ±1 or ±i."""
     if not complex(unit).imag:
         return times(factor if unit == 1 else -factor, spectrum)
-    factor = factor.astype(jnp.finfo(spectrum.dtype).dtype) * complex(unit).imag
+    factor = aligned(factor, spectrum).astype(jnp.finfo(spectrum.dtype).dtype) * complex(unit).imag
     return lax.complex(-factor * spectrum.imag, factor * spectrum.real)
 
 

@@ -159,10 +159,8 @@ class AbstractWallSolver(AbstractDerivable):
         transform = _along_walls(self.transform)
         there, back = (transform.inverse, transform) if form.transposed else (transform, transform.inverse)
         spectrum = there.apply(x, form, local=local)
-        if form.transposed:  # The real matrix along the first axis is not symmetric.
-            (spectrum,) = jax.linear_transpose(self._solve, spectrum)(spectrum)
-        else:
-            spectrum = self._solve(spectrum)
+        # The real matrix along the first axis is not symmetric.
+        spectrum = _transposed_solve(self, spectrum) if form.transposed else self._solve(spectrum)
         return back.apply(spectrum, form, local=local)
 
     @property
@@ -284,6 +282,11 @@ class WallHelmholtz(AbstractWallSolver):
     @property
     def constant(self) -> Number:
         return self.shift
+
+
+@eqx.filter_jit  # On Explicit meshes, JAX refuses `linear_transpose` in an eager call without `jax.set_mesh`.
+def _transposed_solve(solver: AbstractWallSolver, spectrum: Array) -> Array:
+    return jax.linear_transpose(solver._solve, spectrum)(spectrum)[0]
 
 
 @remembered

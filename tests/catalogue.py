@@ -1,0 +1,251 @@
+"""Every public operator, equation, integrator, layer and statistic, as a function of a field on any mesh.
+
+Sweeps over meshes, contexts and modes of JAX share this catalogue. `test_the_catalogue_is_complete` in
+`tests/test_catalogue.py` fails if a public name is missing.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+from decompops import nn, pde, spectral
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+from helpers import random_field
+
+
+KEY = jax.random.key(7)
+SHAPES = {2: (8, 8), 3: (8, 4, 4)}
+
+
+class Entry(NamedTuple):
+    """A function of a field, with the grid of this field and the lengths of its axes before the grid axes."""
+
+    function: Callable
+    layout: dops.Layout
+    components: tuple[int, ...] = ()
+    dtype: type = np.float64
+
+    def field(self) -> np.ndarray:
+        """Return a random field, with zeros in its padding."""
+        shape, padded = self.layout.true_shape, self.layout.blocks.shape
+        widths = [(0, 0)] * len(self.components) + [(0, long - n) for n, long in zip(shape, padded)]
+        return np.pad(0.3 * random_field((*self.components, *shape), self.dtype), widths)
+
+    def sharding(self, *batch) -> NamedSharding:
+        """Return the sharding of a field whose first axes before the grid are sharded over the mesh axes `batch`."""
+        lead = (*batch, *[None] * len(self.components))[: len(self.components)]
+        return NamedSharding(self.layout.mesh, P(*lead, *self.layout.spec))
+
+
+def difference(h):
+    return h[..., 2:, 1:-1] - 2 * h[..., 1:-1, 2:]
+
+
+def called(layer: Callable) -> Callable:
+    """Return a function that calls `layer`. `jax.jit` refuses the layer itself, because its weights have no hash."""
+    return lambda u: layer(u)
+
+
+def transforms(mesh: Mesh, ndim: int, **options) -> dict[str, dops.Transform | dops.FFT]:
+    shape, wall = SHAPES[ndim], (12, *SHAPES[ndim][1:])
+    along = [dops.Fourier()] * (ndim - 2) + [dops.Fourier(half=True)]
+    dec = dops.Decomposition(mesh, shape=shape, ndim=ndim, pad=True, **options)
+    walls = dops.Decomposition(mesh, shape=wall, ndim=ndim, pad=True, **options)
+    return {
+        "real": dops.FFT(dec, real=True),
+        "complex": dops.FFT(dec),
+        "cosines": dops.Transform(dec, bases=(dops.Cosine(2),) * ndim),
+        "polynomials": dops.Transform(walls, bases=(dops.Chebyshev(), *along)),
+        "cells": dops.Transform(walls, bases=(dops.Cells.clustered(12, 1.5), *along)),
+    }
+
+
+def operators(t: dict, ndim: int) -> dict[str, Entry]:
+    fft, dec = t["real"], t["real"].decomposition
+    field, v = fft.in_layout, (ndim,)
+    axial = v if ndim == 3 else ()
+    halo, orders = dops.HaloExchange(dec, 1), (1, 2, 0)[:ndim]
+    plain = {
+        "Transform": t["cosines"],
+        "HaloExchange": halo.crop @ halo.update @ halo,
+        "Roll": dops.Roll(dec, (1, -2, 3)[:ndim]),
+        "Stencil": dops.Stencil(dec, difference, (*[0] * (ndim - 2), 1, 1)),
+        "Transpose": dops.Transpose(dec, -1, 0),
+        "Compose": fft.inverse @ fft,
+        "Dealias": spectral.Dealias(fft),
+        "Derivative": spectral.Derivative(fft, orders),
+        "Derivative between walls": spectral.Derivative(t["polynomials"], orders),
+        "GaussianFilter": spectral.GaussianFilter(fft, 0.1),
+        "Gradient": spectral.Gradient(fft),
+        "Gradient of cosines": spectral.Gradient(t["cosines"]),
+        "Gradient between walls": spectral.Gradient(t["polynomials"]),
+        "Helmholtz": spectral.Helmholtz(fft, 2.0),
+        "InverseDivergence": spectral.InverseDivergence(fft),
+        "IsotropicFilter": spectral.IsotropicFilter(fft, lambda k: 1 / (1 + k)),
+        "Laplacian": spectral.Laplacian(fft),
+        "Laplacian between walls": spectral.Laplacian(t["polynomials"]),
+        "Poisson": spectral.Poisson(fft),
+        "Poisson of cosines": spectral.Poisson(t["cosines"]),
+        "Resample": spectral.Resample(fft, tuple(n + 4 for n in dec.shape)),
+        "SpectralOperator": spectral.SpectralOperator(fft, lambda *k: 1 + k[0] ** 2),
+        "WallHelmholtz": spectral.WallHelmholtz(t["polynomials"], 1.5, "neumann"),
+        "WallHelmholtz of cells": spectral.WallHelmholtz(t["cells"], 1.5, ("dirichlet", "neumann")),
+        "WallPoisson": spectral.WallPoisson(t["polynomials"], "neumann"),
+        "WallPoisson of cells": spectral.WallPoisson(t["cells"], "neumann"),
+    }
+    found = {name: Entry(operator, operator.in_layout) for name, operator in plain.items()}
+    found |= {
+        "FFT": Entry(t["complex"], field, (), np.complex128),
+        f"FFT{ndim}D": Entry(fft, field),
+        "FFT of vectors": Entry(fft.inverse @ fft, field, v),
+        "Curl": Entry(spectral.Curl(fft), field, v),
+        "Divergence": Entry(spectral.Divergence(fft), field, v),
+        "Divergence between walls": Entry(spectral.Divergence(t["polynomials"]), t["polynomials"].in_layout, v),
+        "InverseCurl": Entry(spectral.InverseCurl(fft), field, axial),
+        "LerayProjection": Entry(spectral.LerayProjection(fft), field, v),
+        "Laplacian of vectors": Entry(spectral.Laplacian(fft), field, v),
+        "WallPoisson of vectors": Entry(spectral.WallPoisson(t["cells"], "dirichlet"), t["cells"].in_layout, v),
+    }
+    transposed = {f"{name}.T": entry for name, entry in found.items()}
+    for name, entry in transposed.items():
+        operator = entry.function
+        result = operator.result_structure(operator.in_structure)
+        lead = entry.components if result.components is None else result.components
+        dtype = np.complex128 if result.kind == "complex" or entry.dtype == np.complex128 else np.float64
+        found[name] = Entry(operator.T, result.layout, lead, dtype)
+    return found
+
+
+def equations(t: dict, ndim: int) -> dict[str, pde.AbstractSplitEquation]:
+    fft, polynomials, box = t["real"], t["polynomials"], dops.Box(20.0)
+    walls = dops.Box((1.0, *[4.0] * (ndim - 1)))
+    velocity = (1.0, -2.0, 0.5)[:ndim]
+    flow, waves = pde.NavierStokes(fft, 0.1), pde.KortewegDeVries(fft, box, components="vector")
+    force = pde.KolmogorovForcing(fft, 1, dealiasing=None), pde.Smagorinsky(fft, 0.17, dealiasing=None)
+    found = {
+        "Advection": pde.Advection(fft, velocity, 0.1),
+        "AllenCahn": pde.AllenCahn(fft, 0.1),
+        "Burgers": pde.Burgers(fft, 0.1),
+        "Burgers of a scalar": pde.Burgers(fft, 0.1, components="scalar"),
+        "Burgers, conservative": pde.Burgers(fft, 0.1, conservative=True, dealiasing=spectral.Pad()),
+        "Burgers of cosines": pde.Burgers(t["cosines"], 0.1),
+        "CahnHilliard": pde.CahnHilliard(fft, 0.1, 0.1),
+        "Diffusion": pde.Diffusion(fft, 0.1),
+        "Diffusion of cosines": pde.Diffusion(t["cosines"], (0.1,) * ndim),
+        "Dispersion": pde.Dispersion(fft, velocity),
+        "FisherKPP": pde.FisherKPP(fft, 0.1, 1.0, dealiasing=spectral.Mask()),
+        "GrayScott": pde.GrayScott(fft, (0.1, 0.05), 0.04, 0.06),
+        "GrossPitaevskii": pde.GrossPitaevskii(t["complex"], 1.0),
+        "HyperDiffusion": pde.HyperDiffusion(fft, 0.1),
+        "KortewegDeVries": pde.KortewegDeVries(fft, box),
+        "KortewegDeVries of vectors": waves,
+        "KuramotoSivashinsky": pde.KuramotoSivashinsky(fft, box, keep_mean=True),
+        "KuramotoSivashinskyConservative": pde.KuramotoSivashinskyConservative(fft, box),
+        "KuramotoSivashinskyConservative, convective": pde.KuramotoSivashinskyConservative(
+            fft, box, conservative=False
+        ),
+        "NavierStokes": flow,
+        "NavierStokes, masked": pde.NavierStokes(fft, 0.1, dealiasing=spectral.Mask()),
+        "NavierStokes with KolmogorovForcing and Smagorinsky": pde.NavierStokes(
+            fft, 0.1, drag=0.1, forcing=force, dealiasing=None
+        ),
+        "PassiveScalar": pde.PassiveScalar(flow, 0.1, mean_gradient=velocity),
+        "PassiveScalar of PassiveScalar": pde.PassiveScalar(pde.PassiveScalar(waves, 0.1), 0.2),
+        "SwiftHohenberg": pde.SwiftHohenberg(fft, 0.1),
+        "Wave": pde.Wave(fft, 2.0),
+        "Channel": pde.Channel(polynomials, 0.1, walls, drive=1.0),
+        "RayleighBenard": pde.RayleighBenard(polynomials, 100.0, 1.0, walls),
+        "RayleighBenard with warm walls": pde.RayleighBenard(
+            polynomials, 100.0, 1.0, walls, bottom=jnp.ones(polynomials.decomposition.shape[1:])
+        ),
+    }
+    if ndim == 2:
+        found["VorticityNavierStokes"] = pde.VorticityNavierStokes(fft, 0.1)
+    return found
+
+
+def components_of(equation: pde.AbstractSplitEquation, ndim: int) -> tuple[int, ...]:
+    known = equation.in_structure.components
+    return (ndim,) if known is None and "Diffusion" not in type(equation).__name__ else known or ()
+
+
+def rate(equation: pde.AbstractSplitEquation, fields):
+    """Return the fields of the terms of an equation."""
+    u = equation.state(fields)
+    if isinstance(equation, pde.AbstractEquation):
+        return equation.fields(equation(0.0, u))
+    return equation.fields(equation.nonlinear(0.0, u) + equation.resolvent(u, 0.01))
+
+
+def stepped(solver: pde.AbstractIntegrator, fields):
+    """Return the fields after two steps."""
+    equation = solver.equation
+    return equation.fields(solver.rollout(equation.state(fields), 2)[0])
+
+
+INTEGRATORS = {
+    "ETDRK": lambda equation: pde.ETDRK(equation, 0.01, 4),
+    "IMEXRK": lambda equation: pde.IMEXRK(equation, 0.01),
+    "SBDF": lambda equation: pde.SBDF(equation, 0.01, 3),
+}
+
+
+def rates(t: dict, ndim: int) -> dict[str, Entry]:
+    found = {}
+    for name, equation in equations(t, ndim).items():
+        dtype = np.complex128 if "Pitaevskii" in name else np.float64
+        entry = functools.partial(
+            Entry, layout=equation.transform.in_layout, components=components_of(equation, ndim), dtype=dtype
+        )
+        if isinstance(equation, pde.AbstractEquation):
+            found[f"{name} in RealSpace"] = entry(functools.partial(pde.RealSpace(equation), 0.0))
+        found[f"{name}: rate"] = entry(functools.partial(rate, equation))
+        for method, make in INTEGRATORS.items():
+            if method != "ETDRK" or isinstance(equation, pde.AbstractEquation):
+                found[f"{name}: {method}"] = entry(functools.partial(stepped, make(equation)))
+    return found
+
+
+def functions(t: dict, ndim: int) -> dict[str, Entry]:
+    fft, walls = t["real"], t["polynomials"]
+    dec, field, v = fft.decomposition, fft.in_layout, (ndim,)
+    noise = spectral.GaussianRandomField(fft, lambda k: 1 / k)
+    channel, padded = equations(t, ndim)["RayleighBenard"], spectral.dealiased(fft, spectral.Pad())
+    state = lambda function: lambda u: function(channel.state(u))
+    flow = lambda function: Entry(state(function), walls.in_layout, (ndim + 1,))
+    return {
+        "FNO": Entry(called(nn.FNO(fft, ndim, 1, width=2, modes=2, depth=1, key=KEY)), field, v),
+        "HaloConv": Entry(called(nn.HaloConv(dec, ndim, 2, 3, key=KEY)), field, v),
+        "SpectralConv": Entry(called(nn.SpectralConv(fft, ndim, 2, 2, key=KEY)), field, v),
+        "GaussianRandomField": Entry(lambda u: u * noise(KEY)[None], field, v),
+        "white_noise": Entry(lambda u: u * spectral.white_noise(dec, KEY)[None], field, v),
+        "power_spectrum": Entry(lambda u: spectral.power_spectrum(fft, u).power, field, v),
+        "plane_spectra": Entry(lambda u: spectral.plane_spectra(walls, u).power, walls.in_layout, v),
+        "mean_square": Entry(lambda u: spectral.mean_square(fft, fft(u)), field, v),
+        "mean_square of a scalar": Entry(lambda u: spectral.mean_square(fft, fft(u)), field),
+        "dealiased": Entry(padded, padded.in_layout, v),
+        "state_transform": Entry(pde.state_transform(fft), field, v),
+        "wavenumbers": Entry(lambda u: fft(u) * sum(fft.wavenumbers()).astype(complex)[None], field, v),
+        "multiplicity": Entry(lambda u: fft(u) * fft.multiplicity().astype(complex)[None], field, v),
+        "mean": Entry(dec.mean, field, v),
+        "norm": Entry(dec.norm, field, v),
+        "vdot": Entry(lambda u: dec.vdot(u, u), field, v),
+        "Transform.mean": Entry(walls.mean, walls.in_layout, v),
+        "divergence": flow(channel.divergence),
+        "wall_slopes": flow(channel.wall_slopes),
+        "gradient_squares": flow(channel.gradient_squares),
+        "nusselt": flow(channel.nusselt),
+        "plane_mean": flow(lambda u: channel.plane_mean(channel.fields(u))),
+        "solution": Entry(lambda u: spectral.WallPoisson(walls, "dirichlet").solution(u, 1.0, 2.0), walls.in_layout),
+    }
+
+
+def catalogue(mesh: Mesh, ndim: int, **options) -> dict[str, Entry]:
+    """Return everything on grids of `ndim` axes, 2 or 3. `options` are those of `Decomposition`."""
+    t = transforms(mesh, ndim, **options)
+    return {**operators(t, ndim), **rates(t, ndim), **functions(t, ndim)}

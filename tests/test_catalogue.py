@@ -1,0 +1,205 @@
+"""Tests of the whole catalogue: mesh axes that are left over, contexts with other axis types, JAX's strict modes.
+
+Most faults of these kinds are in the types of arrays. JAX finds them when it traces or lowers a program. So the fast
+tests compile nothing. The tests marked `sweep` take all combinations, and compare values.
+"""
+
+import functools
+import inspect
+import re
+
+import decompops as dops
+import jax
+import jax.experimental
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import nn, pde, spectral
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+from catalogue import Entry, catalogue
+from helpers import assert_close, make_mesh
+
+
+# A grid of two axes takes one axis of each mesh. The other axis, of two devices, is left over, and divides the number
+# of components of vectors. On a grid of three axes, it divides the four components of `RayleighBenard`.
+SIZES = {2: (2, 4), 3: (2, 2, 2)}
+# These classes and functions compute nothing with a field: abstract classes, rules, bases, backends, errors, results.
+OTHERS = {
+    *("Box", "Cells", "Chebyshev", "Cosine", "Fourier", "Points", "Sine", "CuDecomp", "CuDecompTuner", "MPI", "Native"),
+    *("XLA", "Layout", "Trial", "autotune", "Mask", "Pad", "Truncate", "PowerSpectrum", "History", "Decomposition"),
+    *("CFL", "ErrorControl", "NotFinite", "StepTooShort", "Simulation", "Snapshots", "simulate", "as_linear_operator"),
+    *("tridiagonal_solve", "FFT3D", "FNO2D", "FNO3D", "HaloConv2D", "HaloConv3D", "SpectralConv2D", "SpectralConv3D"),
+}
+
+
+@functools.cache
+def everything(kind: str, ndim: int) -> dict[str, Entry]:
+    return catalogue(make_mesh(SIZES[ndim], kind), ndim)
+
+
+def left_over(entry: Entry) -> tuple[str, ...]:
+    """Return the mesh axis that can shard the components of a field."""
+    mesh, used = entry.layout.mesh, str(entry.layout.spec)
+    free = [name for name in mesh.axis_names if name not in used]
+    return tuple(name for name in free if entry.components and entry.components[0] % mesh.shape[name] == 0)
+
+
+def put(entry: Entry) -> jax.Array:
+    return jax.device_put(entry.field(), entry.sharding(*left_over(entry)))
+
+
+def failures(entries: dict[str, Entry], attempt) -> dict[str, str]:
+    """Return the error of each entry that `attempt` fails with."""
+    found = {}
+    for name, entry in entries.items():
+        try:
+            attempt(name, entry)
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {str(error)[:300]}"
+    return found
+
+
+def test_the_catalogue_is_complete():
+    known = {word for name in everything("explicit", 2) for word in re.findall(r"\w+", name)}
+    public = {
+        name
+        for module in (dops, spectral, pde, nn)
+        for name, value in vars(module).items()
+        if callable(value) and not name.startswith(("_", "Abstract")) and not inspect.isabstract(value)
+    }
+    assert public - known - OTHERS == set()
+    assert public >= OTHERS  # A name that is gone must go here, too.
+
+
+def traced(name: str, entry: Entry) -> None:
+    """Trace a program. The rate of an equation must have the type of the field, as loops need it."""
+    x = put(entry)
+    result = jax.eval_shape(jax.jit(entry.function), x)
+    if "in RealSpace" in name:
+        assert result.sharding.spec == jax.typeof(x).sharding.spec, result
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_components_that_a_left_over_mesh_axis_shards(chunk):
+    """Programs trace if an Explicit mesh axis that the grid leaves over shards the components of a vector.
+
+    JAX promotes no ranks in this test. The tests of the whole package have strict dtypes anyway.
+    """
+    entries = everything("explicit", 2)
+    part = {name: entries[name] for name in list(entries)[chunk::4]}
+    with jax.numpy_rank_promotion("raise"):
+        assert failures(part, traced) == {}
+
+
+def told(function):
+    """Return a function that also calls the host, as diffrax and `equinox.error_if` do."""
+
+    def program(x):
+        y = function(x)
+        zero = jax.experimental.io_callback(np.zeros_like, jax.ShapeDtypeStruct((), y.dtype), jnp.sum(y))
+        return y + zero
+
+    return program
+
+
+def lowered_in_other_axes(kind: str, name: str, entry: Entry) -> None:
+    """Lower a program in `auto_axes` on an Explicit mesh, or in `explicit_axes` on an Auto mesh."""
+    del name
+    mesh, x = entry.layout.mesh, put(entry)
+    if kind == "explicit":
+        relaxed = jax.sharding.auto_axes(told(entry.function), out_sharding=NamedSharding(mesh, P()))
+        jax.jit(relaxed).lower(x)
+        return
+    with jax.set_mesh(mesh):
+        spec = entry.sharding(*left_over(entry)).spec
+        jax.jit(jax.sharding.explicit_axes(told(entry.function), in_sharding=spec)).lower(x)
+
+
+@pytest.mark.parametrize("kind", ["explicit", "auto"])
+def test_some_programs_in_axes_of_another_type(kind):
+    """JAX refuses a program with a callback if it names the devices of meshes with different axis types."""
+    entries = everything(kind, 2)
+    layers = {"FNO", "HaloConv", "SpectralConv", "power_spectrum"}
+    part = {name: entries[name] for i, name in enumerate(entries) if name in layers or i % 24 == 0}
+    assert failures(part, functools.partial(lowered_in_other_axes, kind)) == {}
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("ndim", SIZES)
+@pytest.mark.parametrize("kind", ["explicit", "auto"])
+def test_programs_in_axes_of_another_type(kind, ndim):
+    assert failures(everything(kind, ndim), functools.partial(lowered_in_other_axes, kind)) == {}
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("ndim", SIZES)
+@pytest.mark.parametrize("kind", ["explicit", "auto"])
+def test_programs_under_strict_modes(kind, ndim):
+    """Programs trace in JAX's strict modes, for every way in which a field may come."""
+
+    def attempt(name, entry):
+        del name
+        for x in (entry.field(), jax.device_put(entry.field(), entry.sharding()), put(entry)):
+            jax.jit(entry.function).trace(x)
+
+    with jax.numpy_rank_promotion("raise"), jax.enable_checks(True), jax.checking_leaks():
+        assert failures(everything(kind, ndim), attempt) == {}
+
+
+# Operators, layers, statistics, and the rates of a few equations.
+MOST = r"^\w+$|\.T$|^(Burgers|Channel|PassiveScalar|RayleighBenard|Wave): "
+STRICT = {
+    "debug_nans": jax.debug_nans,
+    "disable_jit": jax.disable_jit,
+    "enable_checks": jax.enable_checks,
+}
+
+
+def close_to_one_device(entry: Entry, alone: Entry, function) -> None:
+    """Assert that `function` of a field equals the function of the entry `alone`, which is the same on one device."""
+    got, expected = np.asarray(function(put(entry))), np.asarray(jax.jit(alone.function)(alone.field()))
+    both = tuple(slice(min(lengths)) for lengths in zip(got.shape, expected.shape))  # Only the padding may differ.
+    assert_close(got[both], expected[both], 1e-9)
+
+
+@functools.cache
+def on_one_device(ndim: int) -> dict[str, Entry]:
+    return catalogue(make_mesh((1, 1)), ndim)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("ndim", SIZES)
+@pytest.mark.parametrize("kind", ["explicit", "auto"])
+@pytest.mark.parametrize("wrap", [jax.jit, lambda function: function], ids=["jit", "eager"])
+def test_values_where_a_mesh_axis_is_left_over(wrap, kind, ndim):
+    entries = {name: entry for name, entry in everything(kind, ndim).items() if re.search(MOST, name)}
+    alone = on_one_device(ndim)
+    assert failures(entries, lambda n, e: close_to_one_device(e, alone[n], wrap(e.function))) == {}
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("mode", STRICT)
+def test_eager_calls_under_strict_modes(mode):
+    """Under `disable_jit` on Explicit axes, JAX's own functions need `jax.set_mesh`."""
+    entries = {name: entry for name, entry in everything("explicit", 2).items() if re.search(r"^\w+$", name)}
+    with jax.set_mesh(make_mesh(SIZES[2], "explicit")), STRICT[mode](True):
+        assert failures(entries, lambda _, entry: np.asarray(entry.function(put(entry)))) == {}
+
+
+@pytest.mark.parametrize("name", ["InverseCurl", "WallPoisson.T"])
+def test_no_transfer_from_the_host(name):
+    entry = everything("explicit", 2)[name]
+    x, function = put(entry), jax.jit(entry.function)
+    with jax.transfer_guard("disallow"):
+        function(x)
+    entry.function(x)  # Without `jax.set_mesh`.
+
+
+@pytest.mark.parametrize("kind", ["explicit", "auto"])
+def test_results_for_an_empty_batch(kind):
+    fft = dops.FFT2D(make_mesh(SIZES[2], kind), shape=(8, 8), real=True)
+    for shape in ((0, 8, 8), (2, 0, 8, 8)):
+        spectra = fft(np.zeros(shape))
+        assert np.asarray(spectra).shape == spectra.shape == (*shape[:-2], *fft.out_layout.blocks.shape)
+        assert fft.out_layout.gather(jax.jit(fft)(np.zeros(shape))).shape == (*shape[:-1], 5)
