@@ -334,3 +334,34 @@ def test_errors(plain, call, error, message):
     with pytest.raises(error) as raised:
         call(plain.fft)
     assert message in str(raised.value)
+
+
+FORMS = [
+    ("dctn", {"s": 8}),
+    ("idstn", {"s": 8, "axes": 1}),
+    ("fftn", {"s": np.array([8, 4]), "axes": np.array([1, 2])}),
+    ("rfftn", {"s": [8], "axes": [0]}),
+    ("fft", {"n": np.array(8), "axis": np.array(1)}),
+    ("fft2", {}),
+]
+
+
+@pytest.mark.parametrize("mesh", [AUTO, None])
+@pytest.mark.parametrize("length", [0, 4])
+@pytest.mark.parametrize(("name", "options"), FORMS)
+def test_forms_of_arguments_and_empty_batches_as_in_scipy(plain, name, options, mesh, length):
+    x = random_field((4, length, 4) if name == "rfftn" else (length, 4, 4))
+    got = getattr(plain.fft, name)(jnp.asarray(x), mesh=mesh, **options)
+    expected = getattr(scipy.fft, name)(x, **options)
+    assert got.dtype == expected.dtype
+    assert_close(got, expected)
+
+
+def test_lengths_and_axes_must_be_whole_numbers(plain):
+    x = jnp.ones((4, 8))
+    plain.fft.fft(x, n=8, axis=1)  # The result for 8 must not be remembered for 8.0.
+    for options in ({"n": 8.0}, {"axis": 1.0}, {"n": True}):
+        with pytest.raises(ValueError, match=r"`(n|axis)` must be"):
+            plain.fft.fft(x, **options)
+    with pytest.raises(ValueError, match="at least one axis, and cells along each"):
+        plain.fft.fft(jnp.ones((4, 0)))

@@ -13,7 +13,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from .._backend.base import AbstractBackend, Call, Caller
+from .._backend.base import NOBODY, AbstractBackend, Call, Caller
 from .._backend.xla import XLA
 from .._basis.base import AbstractBasis
 from .._basis.points import Points
@@ -104,11 +104,24 @@ def transform(
     place = _place(function.name, x, mesh, out_sharding)
     x = as_array(x)
     backend = resolve_backend(backend, None if place is None else place.mesh)
-    arguments = _hashable(lengths), _hashable(axes), norm, out_sharding
+    given = _hashable(lengths)
+    given = (given,) if function.several and not isinstance(given, tuple | None) else given
+    arguments = given, _hashable(axes), norm, out_sharding
     widest = jax.dtypes.canonicalize_dtype(np.float64)
+    if 0 in x.shape:
+        return _empty(function, x, *arguments[:3], widest)
     call, dtype = _call(function, x.shape, x.dtype, place, *arguments, backend, backend.caller(), widest)
     x = x if x.dtype == dtype else x.astype(dtype)
     return apply_on_one_device(call, x) if place is None else apply(call, x)
+
+
+def _empty(function: Function, x: Array, lengths: Any, axes: Any, norm: Any, widest: np.dtype) -> Array:
+    """Return the result for an array without elements: a batch of no fields."""
+    numbers = _axes(function, axes, lengths, x.ndim)
+    filled = tuple(n if axis in numbers else n or 1 for axis, n in enumerate(x.shape))
+    call, dtype = _call(function, filled, x.dtype, None, lengths, axes, norm, None, XLA(), NOBODY, widest)
+    shape = tuple(m if axis in numbers else n for axis, (n, m) in enumerate(zip(x.shape, call.plan.target.shape)))
+    return jnp.zeros(shape, call.plan.result_dtype(dtype))
 
 
 def as_array(x: Any) -> Array:
@@ -146,7 +159,12 @@ def check_array_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
 
 
 def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list | range | np.ndarray) else value
+    """Return one number or several as an int or a tuple of ints; other objects, which `_call` refuses, as they are."""
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(value, list | tuple | range):
+        return tuple(map(_hashable, value))
+    # In the key of a cache, 8.0 equals 8. So text stands for numbers that are not whole.
+    return repr(value) if isinstance(value, float | bool) else value
 
 
 def _place(name: str, x: Any, mesh: Mesh | AbstractMesh | None, out_sharding: OutSharding) -> Place | None:
@@ -237,8 +255,6 @@ def _axes(function: Function, axes: Any, lengths: Any, ndim: int) -> tuple[int, 
     """Return the numbers of the axes to transform."""
     if not function.several:
         return check_array_axes("axis", axes, ndim)
-    if not isinstance(lengths, tuple | None):
-        raise ValueError(f"`s` must be a sequence of lengths; got {lengths!r}.")
     if axes is None:
         axes = tuple(range(-ndim if lengths is None else -len(lengths), 0))
     numbers = check_array_axes("axes", axes if isinstance(axes, tuple) else (axes,), ndim)

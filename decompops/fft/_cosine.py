@@ -101,8 +101,8 @@ def idst(
 def dctn(
     x: X,
     type: Type = 2,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
+    s: Sequence[int] | int | None = None,
+    axes: Sequence[int] | int | None = None,
     norm: Norm | None = None,
     *,
     orthogonalize: bool | None = None,
@@ -123,8 +123,8 @@ def dctn(
 def idctn(
     x: X,
     type: Type = 2,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
+    s: Sequence[int] | int | None = None,
+    axes: Sequence[int] | int | None = None,
     norm: Norm | None = None,
     *,
     orthogonalize: bool | None = None,
@@ -140,8 +140,8 @@ def idctn(
 def dstn(
     x: X,
     type: Type = 2,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
+    s: Sequence[int] | int | None = None,
+    axes: Sequence[int] | int | None = None,
     norm: Norm | None = None,
     *,
     orthogonalize: bool | None = None,
@@ -162,8 +162,8 @@ def dstn(
 def idstn(
     x: X,
     type: Type = 2,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
+    s: Sequence[int] | int | None = None,
+    axes: Sequence[int] | int | None = None,
     norm: Norm | None = None,
     *,
     orthogonalize: bool | None = None,

@@ -149,8 +149,8 @@ _FFT2 = Function("fft2", _FULL, _FULL, several=True)
 
 def fft2(
     x: X,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] = (-2, -1),
+    s: Sequence[int] | int | None = None,
+    axes: Sequence[int] | int = (-2, -1),
     norm: Norm | None = None,
     *,
     mesh: AnyMesh = None,
@@ -166,8 +166,8 @@ _IFFT2 = Function("ifft2", _FULL, _FULL, inverse=True, several=True)
 
 def ifft2(
     x: X,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] = (-2, -1),
+    s: Sequence[int] | int | None = None,
+    axes: Sequence[int] | int = (-2, -1),
     norm: Norm | None = None,
     *,
     mesh: AnyMesh = None,
@@ -183,8 +183,8 @@ _RFFT2 = Function("rfft2", _FULL, _HALF, several=True)
 
 def rfft2(
     x: X,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] = (-2, -1),
+    s: Sequence[int] | int | None = None,
+    axes: Sequence[int] | int = (-2, -1),
     norm: Norm | None = None,
     *,
     mesh: AnyMesh = None,
@@ -200,8 +200,8 @@ _IRFFT2 = Function("irfft2", _FULL, _HALF, inverse=True, several=True)
 
 def irfft2(
     x: X,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] = (-2, -1),
+    s: Sequence[int] | int | None = None,
+    axes: Sequence[int] | int = (-2, -1),
     norm: Norm | None = None,
     *,
     mesh: AnyMesh = None,
@@ -217,8 +217,8 @@ _FFTN = Function("fftn", _FULL, _FULL, several=True)
 
 def fftn(
     x: X,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
+    s: Sequence[int] | int | None = None,
+    axes: Sequence[int] | int | None = None,
     norm: Norm | None = None,
     *,
     mesh: AnyMesh = None,
@@ -237,8 +237,8 @@ _IFFTN = Function("ifftn", _FULL, _FULL, inverse=True, several=True)
 
 def ifftn(
     x: X,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
+    s: Sequence[int] | int | None = None,
+    axes: Sequence[int] | int | None = None,
     norm: Norm | None = None,
     *,
     mesh: AnyMesh = None,
@@ -258,8 +258,8 @@ _RFFTN = Function("rfftn", _FULL, _HALF, several=True)
 
 def rfftn(
     x: X,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
+    s: Sequence[int] | int | None = None,
+    axes: Sequence[int] | int | None = None,
     norm: Norm | None = None,
     *,
     mesh: AnyMesh = None,
@@ -278,8 +278,8 @@ _IRFFTN = Function("irfftn", _FULL, _HALF, inverse=True, several=True)
 
 def irfftn(
     x: X,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
+    s: Sequence[int] | int | None = None,
+    axes: Sequence[int] | int | None = None,
     norm: Norm | None = None,
     *,
     mesh: AnyMesh = None,
