@@ -94,9 +94,7 @@ def current() -> Caller:
         frame = frame.f_back
     else:  # Nothing is traced: the innermost frame is enough.
         del places[1:]
-    line = places[0].text.rpartition(":")[0] + again if places else ""
-    text = " < ".join(place.text for place in places)
-    return Caller(line, text, thread, _site(thread, " < ".join(place.key for place in places) + again, text))
+    return _caller(thread, tuple(places), again)
 
 
 class _Place(NamedTuple):
@@ -111,6 +109,12 @@ class _Place(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
+def _caller(thread: str, places: tuple[_Place, ...], again: str) -> Caller:
+    line = places[0].text.rpartition(":")[0] + again if places else ""
+    text, key = (" < ".join(parts) for parts in zip(*places)) if places else ("", "")
+    return Caller(line, text, thread, _site(thread, key + again, text))
+
+
 def _site(thread: str, key: str, text: str) -> str:
     """Return `key`, with a number if another place of this thread has the same key.
 
