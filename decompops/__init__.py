@@ -22,7 +22,7 @@ from ._backend.base import AbstractBackend as AbstractBackend
 from ._backend.cudecomp import CuDecomp as CuDecomp
 from ._backend.kernel import cores as _cores
 from ._backend.mpi import MPI as MPI
-from ._backend.native import Native as Native
+from ._backend.native import Native as Native, register as _register
 from ._backend.xla import XLA as XLA
 from ._basis.cells import Cells as Cells
 from ._basis.chebyshev import Chebyshev as Chebyshev
@@ -44,5 +44,6 @@ from ._operator.transpose import Transpose as Transpose
 
 _compat.avoid_hanging_ffts()
 _compat.avoid_deadlocks(_cores())
+_register()
 
 __version__ = "0.1.0"

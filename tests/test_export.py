@@ -1,14 +1,17 @@
-"""Tests of `jax.export`: a process without decompops loads exported programs and runs them."""
+"""Tests of `jax.export` and of compiled programs: other processes load and run them."""
 
+import pickle
 import subprocess
 import sys
 
+import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.fft
 from jax import export
+from jax.experimental import serialize_executable
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 from helpers import make_mesh, random_field
@@ -70,4 +73,33 @@ def test_a_process_without_decompops_runs_exported_programs(tmp_path, plain):
         (tmp_path / f"{name}.bin").write_bytes(export.export(jax.jit(function))(argument).serialize())
         np.savez(tmp_path / f"{name}.npz", x=x, expected=expected)
     done = subprocess.run([sys.executable, "-c", READER, tmp_path], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+# This program builds no operator before it runs the compiled one.
+RUNNER = """
+import pickle, sys
+import jax, numpy as np
+jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_enable_x64", True)
+import decompops
+from jax.experimental import serialize_executable
+with open(sys.argv[1], "rb") as file:
+    parts, u = pickle.load(file)
+program = serialize_executable.deserialize_and_load(*parts)
+result = program(jax.device_put(u, program.input_shardings[0][0]))
+np.testing.assert_allclose(np.asarray(result), np.fft.fftn(u), atol=1e-10)
+"""
+
+
+@pytest.mark.parametrize("backend", ["xla", "native"])
+def test_a_new_process_runs_a_compiled_program(tmp_path, backend):
+    if backend == "native" and (problem := dops.Native().problem()):
+        pytest.skip(problem)
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=(4, 4, 8), backend=backend)
+    u = random_field((4, 4, 8), np.complex128)
+    compiled = jax.jit(lambda v: fft(v)).lower(fft.decomposition.shard(u)).compile()
+    file = tmp_path / "program"
+    file.write_bytes(pickle.dumps((serialize_executable.serialize(compiled), u)))
+    done = subprocess.run([sys.executable, "-c", RUNNER, file], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

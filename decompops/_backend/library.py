@@ -74,13 +74,9 @@ class Kernels:
     @functools.cache  # noqa: B019 - the two instances live as long as the process
     def register(self) -> str:
         """Register the kernels with XLA, and return the name of the target."""
-        # Until its first backend starts, JAX only stores registrations, and it later makes them in the wrong order. So
-        # the backend is started first.
-        jax.devices("cpu")
         library = self.load()
-        types: Any = {name: pointer(library, f"decompops_{name}") for name in ("type_id", "type_info")}
         stages = {name: pointer(library, f"decompops_{name}") for name in ("instantiate", "execute")}
-        register_targets({self.name: stages}, platform="cpu", types={f"{self.name}_site": types})
+        register_targets({self.name: stages}, platform="cpu")
         return self.name
 
     def counters(self) -> Counters:
@@ -238,10 +234,8 @@ def source_stamp(sources: Path) -> str:
     return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
-def register_targets(targets: dict[str, Any], *, platform: str, types: dict[str, Any] | None = None) -> None:
+def register_targets(targets: dict[str, Any], *, platform: str) -> None:
     try:
-        for name, pointers in (types or {}).items():
-            jax.ffi.register_ffi_type(name, pointers, platform=platform)
         for name, pointers in targets.items():
             jax.ffi.register_ffi_target(name, pointers, platform=platform)
     except jax.errors.JaxRuntimeError as error:

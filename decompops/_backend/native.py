@@ -1,5 +1,6 @@
 """The backend for CPUs in one process: compiled kernels that exchange data in shared memory (`ffi/native`)."""
 
+import contextlib
 import functools
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -106,6 +107,13 @@ def is_local(mesh: Mesh | AbstractMesh) -> bool:
 def works() -> bool:
     """Return whether this backend works in this installation."""
     return NATIVE.problem() is None
+
+
+def register() -> None:
+    """Register the kernels with XLA if they work here. A program that another process has compiled may call them."""
+    if works():
+        with contextlib.suppress(ImportError):  # `Native.check` raises this error again.
+            NATIVE.register()
 
 
 def _numbers(mesh: Mesh | AbstractMesh) -> list[int]:

@@ -30,8 +30,6 @@ int guarded(const Body& body) {
 
 DECOMPOPS_EXPORT void* decompops_instantiate() { return decompops::instantiate_handler(); }
 DECOMPOPS_EXPORT void* decompops_execute() { return decompops::execute_handler(); }
-DECOMPOPS_EXPORT void* decompops_type_id() { return decompops::site_type_id(); }
-DECOMPOPS_EXPORT void* decompops_type_info() { return decompops::site_type_info(); }
 
 DECOMPOPS_EXPORT const char* decompops_error() { return decompops::last_error; }
 

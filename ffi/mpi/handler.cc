@@ -154,15 +154,18 @@ XLA_FFI_DEFINE_HANDLER(
     kExecute, execute,
     ffi::Ffi::Bind().Ctx<ffi::State<Site>>().Ctx<ffi::RunId>().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>().Attrs());
 
+XLA_FFI_Error* describe_or_instantiate(XLA_FFI_CallFrame* frame) {
+  XLA_FFI_Error* error = register_type<Site>(frame, "decompops_mpi_site");
+  return error != nullptr ? error : kInstantiate(frame);
+}
+
 }  // namespace
 
 }  // namespace decompops::mpi
 
 namespace decompops {
 
-void* instantiate_handler() { return reinterpret_cast<void*>(mpi::kInstantiate); }
+void* instantiate_handler() { return reinterpret_cast<void*>(mpi::describe_or_instantiate); }
 void* execute_handler() { return reinterpret_cast<void*>(mpi::kExecute); }
-void* site_type_id() { return &mpi::Site::id; }
-void* site_type_info() { return &mpi::Site::info; }
 
 }  // namespace decompops

@@ -114,15 +114,18 @@ XLA_FFI_DEFINE_HANDLER(kExecute, execute,
                            .Ret<ffi::AnyBuffer>()
                            .Attrs());
 
+XLA_FFI_Error* describe_or_instantiate(XLA_FFI_CallFrame* frame) {
+  XLA_FFI_Error* error = register_type<Site>(frame, "decompops_native_site");
+  return error != nullptr ? error : kInstantiate(frame);
+}
+
 }  // namespace
 
 }  // namespace decompops::native
 
 namespace decompops {
 
-void* instantiate_handler() { return reinterpret_cast<void*>(native::kInstantiate); }
+void* instantiate_handler() { return reinterpret_cast<void*>(native::describe_or_instantiate); }
 void* execute_handler() { return reinterpret_cast<void*>(native::kExecute); }
-void* site_type_id() { return &native::Site::id; }
-void* site_type_info() { return &native::Site::info; }
 
 }  // namespace decompops
