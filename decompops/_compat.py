@@ -48,8 +48,12 @@ def avoid_deadlocks(cores: int, environment: MutableMapping[str, str] = os.envir
     programs needs n more threads.
 
     XLA reads the environment variable `PJRT_NPROC` when JAX starts its first computation. The function changes nothing
-    if the user has set the variable, and in processes with one device: those of MPI and of `jax.distributed`.
+    if the user has set the variable, and in processes with one device: those of MPI and of `jax.distributed`. A second
+    variable tells child processes, which may have another number of devices, that the first one is not the user's.
     """
+    chosen = "DECOMPOPS_PJRT_NPROC"
+    if (inherited := environment.pop(chosen, None)) is not None and environment.get("PJRT_NPROC") == inherited:
+        del environment["PJRT_NPROC"]
     # XLA's pool: GetPjRtCpuClient in xla/pjrt/cpu/cpu_client.cc (all versions up to jaxlib 0.12.0, no issue known).
     # Remove this, and `warn_of_few_threads`, when the sweeps of tests/test_hangs.py pass without it.
     ranks = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -60,7 +64,7 @@ def avoid_deadlocks(cores: int, environment: MutableMapping[str, str] = os.envir
     if devices < 0:  # The user may still choose a number. Then the threads suffice for 16 devices.
         devices = int(flag[1]) if flag else 8
     if not {"PJRT_NPROC", "NPROC"} & environment.keys() and devices > 1 and 4 * devices > cores:
-        environment["PJRT_NPROC"] = str(4 * devices)
+        environment["PJRT_NPROC"] = environment[chosen] = str(4 * devices)
 
 
 @functools.cache  # One warning is enough.

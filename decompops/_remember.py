@@ -15,6 +15,8 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
+from ._box import Box
+
 
 _M = TypeVar("_M")
 _P = ParamSpec("_P")
@@ -76,17 +78,22 @@ def _is_small(leaf: Any) -> bool:
     return of_jax or isinstance(leaf, bool | int | float | complex)
 
 
+def _is_box(node: Any) -> bool:
+    return isinstance(node, Box)
+
+
 def in_one_program(
     function: Callable[Concatenate[_M, Array, _P], Array],
 ) -> Callable[Concatenate[_M, Array, _P], Array]:
     """Let an eager call of `function`, whose first arguments are a module and an array, run as one compiled program.
 
-    Otherwise, each operation would be a program of its own. All other arguments must be hashable. A module with arrays,
-    or with functions, which may be new in each call, would need a new program in each call. So the operations on such
-    a module stay programs of their own.
+    Otherwise, each operation would be a program of its own. All other arguments must be hashable. Arrays, functions and
+    numbers of a module may be new in each call, such as a coefficient that depends on the time step. Each call would
+    then compile a program. So the operations on a module with such leaves stay programs of their own. The lengths of
+    a `Box` rarely change.
     """
 
-    @functools.lru_cache(maxsize=1024)
+    @functools.lru_cache(maxsize=64)
     def program(structure: Any, leaves: tuple, types: tuple, *arguments: Any, **options: Any) -> Callable:
         del types  # Equal numbers of different types, such as 1 and 1.0, may give results of different dtypes.
         module = jax.tree.unflatten(structure, leaves)
@@ -95,7 +102,8 @@ def in_one_program(
     @functools.wraps(function)
     def call(module: _M, x: Array, *arguments: _P.args, **options: _P.kwargs) -> Array:
         leaves, structure = jax.tree.flatten(module)
-        if isinstance(x, Tracer) or not all(isinstance(leaf, float | int) for leaf in leaves):
+        others = [leaf for leaf in jax.tree.leaves(module, is_leaf=_is_box) if not _is_box(leaf)]
+        if others or isinstance(x, Tracer) or not all(isinstance(leaf, float | int) for leaf in leaves):
             return function(module, x, *arguments, **options)
         return program(structure, tuple(leaves), tuple(map(type, leaves)), *arguments, **options)(x)
 

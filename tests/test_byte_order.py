@@ -38,6 +38,7 @@ CASES = {
     "gradient": (spectral.Gradient(REAL), SCALAR),
     "divergence.H": (spectral.Divergence(REAL).H, SCALAR),
     "power_spectrum": (lambda u: spectral.power_spectrum(REAL, u), SCALAR),
+    "mean_square": (lambda k: spectral.mean_square(FFT, k), COMPLEX),
     "function": (dops.fft.fftn, COMPLEX),
     "function on a mesh": (lambda u: dops.fft.rfftn(u, mesh=MESH), SCALAR),
     "fftshift": (dops.fft.fftshift, SCALAR),

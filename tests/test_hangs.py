@@ -15,7 +15,7 @@ from decompops._compat import avoid_deadlocks
 
 def run(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess:
     """Run `python` with `arguments`, in an environment in which the tests have not chosen XLA's number of threads."""
-    environment = {name: value for name, value in os.environ.items() if name != "PJRT_NPROC"} | variables
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("PJRT_NPROC")} | variables
     command = [sys.executable, "-W", "error", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
 
@@ -94,6 +94,9 @@ def test_too_few_threads_cause_a_warning():
         (8, 2, {"NPROC": "4"}, None),
         (8, 2, {"OMPI_COMM_WORLD_SIZE": "2"}, None),
         (8, 2, {"SLURM_STEP_NUM_TASKS": "1"}, "32"),
+        (16, 2, {"PJRT_NPROC": "32", "DECOMPOPS_PJRT_NPROC": "32"}, "64"),
+        (1, 2, {"PJRT_NPROC": "32", "DECOMPOPS_PJRT_NPROC": "32"}, None),
+        (8, 2, {"PJRT_NPROC": "5", "DECOMPOPS_PJRT_NPROC": "32"}, "5"),
     ],
 )
 def test_number_of_threads(monkeypatch, devices, cores, environment, threads):

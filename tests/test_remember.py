@@ -104,3 +104,11 @@ def test_the_number_of_operators_that_are_kept_is_bounded(monkeypatch):
     del operator
     gc.collect()
     assert [reference() is not None for reference in alive] == [False] * 4 + [True] * 3
+
+
+def test_numbers_that_change_in_each_call_do_not_make_new_programs():
+    """A coefficient may depend on the time step. Its operator then runs without a program of its own."""
+    fft = dops.FFT3D(make_mesh((2, 2)), shape=SHAPE, real=True)
+    u = fft.decomposition.shard(random_field(SHAPE))
+    spectral.Helmholtz(fft, 0.5)(u)
+    assert compilations(lambda: [spectral.Helmholtz(fft, shift)(u) for shift in (1.0, 1.5, 2.25)]) == []

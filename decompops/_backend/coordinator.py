@@ -3,6 +3,7 @@
 JAX itself waits for minutes, without a message, for a coordinator that it cannot reach.
 """
 
+import contextlib
 import os
 import socket
 import threading
@@ -69,6 +70,8 @@ def _try(communicator: Any, loopback: str | None, *, tests: bool) -> tuple[str, 
         problem = f"host {socket.gethostname()!r} (rank {communicator.rank}): {problem}"
     problems = [one for one in communicator.allgather(problem) if one is not None]
     if listener is not None:
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)  # This ends `accept` in the other thread, which `close` does not.
         listener.close()
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}", _few(problems)
 
@@ -85,10 +88,19 @@ def _chosen() -> tuple[str, int]:
 
 def _listen(loopback: str | None, port: int, connections: int) -> socket.socket:
     if loopback:
-        return socket.create_server((loopback, port), backlog=connections)
-    both = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if both else socket.AF_INET
-    return socket.create_server(("", port), family=family, backlog=connections, dualstack_ipv6=both)
+        listener = socket.create_server((loopback, port), backlog=connections)
+    else:
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        listener = socket.create_server(("", port), family=family, backlog=connections, dualstack_ipv6=both)
+
+    def accept() -> None:  # Linux keeps only some thousands of connections that nobody accepts, or 128.
+        with contextlib.suppress(OSError):  # The listener has been closed.
+            while True:
+                listener.accept()[0].close()
+
+    threading.Thread(target=accept, daemon=True).start()
+    return listener
 
 
 def _problem(host: str, port: int) -> str | None:

@@ -109,14 +109,14 @@ class MpiKernels(Kernels):
         share memory.
         """
         ranks, problem = ctypes.c_int(), ctypes.c_char_p()
-        if communicator is not None:
-            self.call("sharing", communicator, ctypes.byref(ranks), ctypes.byref(problem))
-            return ranks.value, (problem.value or b"").decode()
         try:
-            self.call("check_sharing")
+            if communicator is None:
+                self.call("check_sharing")
+            else:
+                self.call("sharing", communicator, ctypes.byref(ranks), ctypes.byref(problem))
         except RuntimeError as error:
             return 0, str(error)
-        return 0, ""
+        return ranks.value, (problem.value or b"").decode()
 
     def name_site(self, who: Caller) -> None:
         """Tell the kernels the line of a call, for their messages.

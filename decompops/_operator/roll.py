@@ -63,7 +63,8 @@ class Roll(AbstractPlanned):
 
         An instance `roll` is called as `roll(u)`.
 
-        **Arguments of the call:** a field of shape `(*batch, *shape)` and of any dtype.
+        **Arguments of the call:** a field of shape `(*batch, *shape)` and of any dtype. The argument of `.T`
+        must have numbers that can be added.
 
         **Returns:** the shifted field, of the same shape and dtype. Its padding is zero.
         """

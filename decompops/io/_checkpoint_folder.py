@@ -82,9 +82,13 @@ class CheckpointFolder:
         if self._lock is not None:
             return False
         is_first = jax.process_index() == 0
-        agree(error_of(self._begin) if is_first else None, self.path)
-        self.identity = _of_first_process(self.identity)
-        agree(None if is_first else error_of(self._join), self.path)
+        try:
+            agree(error_of(self._begin) if is_first else None, self.path)
+            self.identity = _of_first_process(self.identity)
+            agree(None if is_first else error_of(self._join), self.path)
+        except BaseException:
+            self.release()  # All processes must take part in the next attempt.
+            raise
         return True
 
     def release(self) -> None:

@@ -29,13 +29,16 @@ def in_parallel(function: Callable[..., Any], tasks: Iterable[tuple]) -> None:
             errors.append(error)
 
     threads = []
-    with suppress(RuntimeError):
-        for _ in range(THREADS - 1):
-            thread = Thread(target=work)
-            thread.start()
-            threads.append(thread)
-    work()
-    for thread in threads:
-        thread.join()
+    try:
+        with suppress(RuntimeError):
+            for _ in range(THREADS - 1):
+                threads.append(Thread(target=work))
+                threads[-1].start()
+        work()
+    except BaseException as error:  # An interrupt. The threads may still use files that the caller then closes.
+        errors.append(error)
+    finally:
+        for thread in filter(Thread.is_alive, threads):
+            thread.join()
     if errors:
         raise errors[0]

@@ -160,21 +160,22 @@ class Staging:
         for number in itertools.count():
             old = self.folder / f"{OLD}{number}" / path.name
             old.parent.mkdir()
-            with suppress(FileNotFoundError):
-                os.rename(path, old)
             try:
-                self.check(old)
-            except FileExistsError:  # Somebody has added files since the last check.
-                os.rename(old, path)
+                with suppress(FileNotFoundError):
+                    os.rename(path, old)
+                self.check(old)  # Somebody may have added files since the last check.
+                try:
+                    os.rename(new, path)
+                except OSError as error:
+                    if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                        raise
+                    self.check(path)
+                else:
+                    return
+            except BaseException:  # The temporary folder will be removed, so the older snapshot moves back first.
+                if os.path.lexists(old) and not os.path.lexists(path):
+                    os.rename(old, path)
                 raise
-            try:
-                os.rename(new, path)
-            except OSError as error:
-                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-                    raise
-                self.check(path)
-            else:
-                return
 
     def _file(self, step: str, process: int | None = None) -> Path:
         """Return the file that tells that `process`, by default this process, has done a step."""

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._box import Box
+from .._decomposition import Decomposition
+from .._layout import Layout
 from .._operator.transform import AbstractTransform
 
 
@@ -38,7 +40,7 @@ def changes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _facts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, AbstractTransform):
+    if isinstance(value, AbstractTransform | Decomposition | Layout):
         return
     if isinstance(value, Box):
         parts = value.lengths if isinstance(value.lengths, tuple) else (value.lengths,)
@@ -67,9 +69,12 @@ def _fact(value: Any) -> Any:
 
 
 def _array_fact(value: Any) -> Any:
-    """Return the value of a scalar, or a text that does not depend on the mesh: the dtype, the shape, a checksum."""
+    """Return the value of a scalar, or a text that does not depend on the mesh: the dtype, the shape, a checksum.
+
+    JAX arrays have neither shape nor checksum in their text, because they may be sharded and padded on another mesh.
+    """
     is_key = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-    if isinstance(value, jax.Array) and (is_key or not value.is_fully_replicated):
+    if is_key or value.dtype == object or (isinstance(value, jax.Array) and value.ndim > 0):
         return f"an array of {value.dtype}"
     array = np.asarray(value)
     if array.ndim == 0:

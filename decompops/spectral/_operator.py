@@ -78,7 +78,8 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
         """Apply the linear map to a spectrum that `self.transform` returned, or to a block of it inside a `shard_map`.
 
-        Returns a spectrum of the same shape, except for the axis of components.
+        Returns a spectrum of the same shape, except for the axis of components. Eager calls compile this method once,
+        as `jax.jit` does. So the result may depend only on `spectrum` and on the fields of the operator.
         """
 
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:

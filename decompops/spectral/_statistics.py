@@ -203,7 +203,7 @@ def _power_spectrum(
     return PowerSpectrum(k * mean, _vector.times(mean, power) * jnp.asarray(volume * scale, dtype), modes)
 
 
-def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -> Float[Array, "*batch"]:
+def mean_square(fft: AbstractTransform, spectrum: Inexact[Array | np.ndarray, "*spectrum"]) -> Float[Array, "*batch"]:
     """Return the mean of |u|² over the volume for `u = fft.inverse(spectrum)`, by Parseval's theorem.
 
     The function does not compute u. Along an axis with the basis `Chebyshev`, u is a polynomial, and the mean is exact.
@@ -228,7 +228,7 @@ def mean_square(fft: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]) -
     if fft.out_structure.kind == "complex" and not jnp.iscomplexobj(spectrum):
         raise TypeError(f"`spectrum` must be complex, as `fft` returns it; got {jnp.result_type(spectrum)}.")
     layout.check(spectrum, "spectrum")
-    spectrum = pad(jnp.asarray(spectrum), layout.blocks)
+    spectrum = pad(device_array(spectrum), layout.blocks)
     factors, scale, product = [], 1.0, spectrum
     power = {"backward": 2, "ortho": 1, "forward": 0}[fft.norm]
     for axis, (basis, n, kept) in enumerate(zip(fft.bases, shape, fft.modes or shape)):
@@ -285,15 +285,6 @@ def _step(basis: AbstractBasis, n: int) -> float:
     """Return the distance between the wavenumbers of neighbouring modes on an axis of length one."""
     waves = np.unique(np.abs(basis.wavenumbers(n)))
     return float(waves[1] - waves[0]) if len(waves) > 1 else 2 * math.pi
-    spectrum = pad(device_array(spectrum), layout.blocks)
-    weights = fft.multiplicity(dtype=jnp.finfo(spectrum.dtype).dtype)
-    total = jnp.sum(
-        jnp.where(weights == 0, 0, weights * jnp.real(spectrum * jnp.conj(spectrum))), tuple(range(-len(shape), 0))
-    )
-    inverse = math.prod(fft.bases[axis].inverse_scale(shape[axis]) for axis in fft.transformed)
-    # The mean also divides by the number of points along the axes that are not transformed.
-    lines = math.prod(shape) // math.prod(of_transformed(fft, shape))
-    return total * (inverse ** {"backward": 2, "ortho": 1, "forward": 0}[fft.norm] / lines)
 
 
 def _edges(fft: AbstractTransform, box: Box, edges: Any) -> tuple[float, ...]:

@@ -46,6 +46,9 @@ DECOMPOPS_EXPORT int decompops_sharing(int key, int* ranks, const char** problem
 // Fails if this system does not let a process share memory.
 DECOMPOPS_EXPORT int decompops_check_sharing() {
   return guarded([] {
+    int is_over;
+    MPI_Finalized(&is_over);
+    if (is_over) throw Failure("MPI has been finalised");
     const std::string problem = ranks_that_share(MPI_COMM_SELF).problem;
     if (!problem.empty()) throw Failure(problem);
   });

@@ -1,5 +1,6 @@
 """Tests of `io.read` while another program writes snapshots to the same path."""
 
+import errno
 import time
 from pathlib import Path
 
@@ -83,6 +84,25 @@ def test_the_old_snapshot_is_read_while_a_new_one_moves(tmp_path, monkeypatch):
     assert is_whole(seen[0])
     assert seen[0].time == 1
     assert io.read(path).time == 2
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "no space"), KeyboardInterrupt()])
+def test_the_old_snapshot_stays_if_the_new_one_cannot_move(tmp_path, monkeypatch, error):
+    """Between the two renames of a folder, the old snapshot lies in the temporary folder, which is then removed."""
+    path, rename = tmp_path / "u.zarr", _staging.os.rename
+    write(path, 1)
+
+    def fail_to_rename(old, new):
+        if Path(new) == path and Path(old).parent.name == "new":
+            raise error
+        rename(old, new)
+
+    monkeypatch.setattr(_staging.os, "rename", fail_to_rename)
+    with pytest.raises(type(error)):
+        write(path, 2)
+    monkeypatch.undo()
+    assert io.read(path).time == 1
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_two_programs_write_to_one_path(tmp_path, monkeypatch):
