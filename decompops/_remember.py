@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax import Array
 from jax.core import Tracer
+from jax.sharding import AbstractMesh
 
 from ._box import Box
 
@@ -83,14 +84,15 @@ def _is_box(node: Any) -> bool:
 
 
 def in_one_program(
-    function: Callable[Concatenate[_M, Array, _P], Array],
-) -> Callable[Concatenate[_M, Array, _P], Array]:
-    """Let an eager call of `function`, whose first arguments are a module and an array, run as one compiled program.
+    function: Callable[Concatenate[Any, Array, _P], Array],
+) -> Callable[Concatenate[Any, Array, _P], Array]:
+    """Let an eager call of `function`, whose first arguments are an operator and an array, run as one compiled program.
 
     Otherwise, each operation would be a program of its own. All other arguments must be hashable. Arrays, functions and
     numbers of a module may be new in each call, such as a coefficient that depends on the time step. Each call would
     then compile a program. So the operations on a module with such leaves stay programs of their own. The lengths of
-    a `Box` rarely change.
+    a `Box` rarely change. A module on a mesh without devices has no program either, because its devices are those of
+    the argument.
     """
 
     @functools.lru_cache(maxsize=64)
@@ -100,10 +102,11 @@ def in_one_program(
         return jax.jit(lambda x: function(module, x, *arguments, **options))
 
     @functools.wraps(function)
-    def call(module: _M, x: Array, *arguments: _P.args, **options: _P.kwargs) -> Array:
+    def call(module: Any, x: Array, *arguments: _P.args, **options: _P.kwargs) -> Array:
         leaves, structure = jax.tree.flatten(module)
         others = [leaf for leaf in jax.tree.leaves(module, is_leaf=_is_box) if not _is_box(leaf)]
-        if others or isinstance(x, Tracer) or not all(isinstance(leaf, float | int) for leaf in leaves):
+        is_abstract = isinstance(module.decomposition.mesh, AbstractMesh)
+        if is_abstract or others or isinstance(x, Tracer) or not all(isinstance(leaf, float | int) for leaf in leaves):
             return function(module, x, *arguments, **options)
         return program(structure, tuple(leaves), tuple(map(type, leaves)), *arguments, **options)(x)
 

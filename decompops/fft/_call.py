@@ -163,8 +163,14 @@ def _hashable(value: Any) -> Any:
     value = value.tolist() if isinstance(value, np.ndarray) else value
     if isinstance(value, list | tuple | range):
         return tuple(map(_hashable, value))
-    # In the key of a cache, 8.0 equals 8. So text stands for numbers that are not whole.
-    return repr(value) if isinstance(value, float | bool) else value
+    return _Refused(repr(value)) if isinstance(value, float | bool) else value
+
+
+class _Refused(str):
+    """The text of a number that is not an integer. In the key of a cache, 8.0 would equal 8."""
+
+    __slots__ = ()
+    __repr__ = str.__str__  # Errors print the number without quotes.
 
 
 def _place(name: str, x: Any, mesh: Mesh | AbstractMesh | None, out_sharding: OutSharding) -> Place | None:

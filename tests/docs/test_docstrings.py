@@ -50,7 +50,7 @@ GIVEN = {
     "io/_snapshot.py::write": "p = u",
     "io/_snapshot.py::Writer": "class solver: rollout = lambda u, steps: (u, None)\n"
     "fields = lambda u: velocity; dt = 0.01; box = dops.Box()",
-    "io/_snapshot.py::read": "io.write('run/000100.zarr', {'velocity': velocity}, fft)",
+    "io/_read.py::read": "io.write('run/000100.zarr', {'velocity': velocity}, fft)",
     "nn/_fno.py::FNO": "u = u[None]",
     "nn/_halo_conv.py::HaloConv": "u = velocity",
     "nn/_spectral_conv.py::SpectralConv": "u = velocity",
