@@ -204,6 +204,7 @@ TASKS = {
 def main() -> None:
     if len(sys.argv) > 2:
         library.folder = lambda: Path(sys.argv[2])  # test_cudecomp.py has built the kernels in this folder.
+        library.build.cache_clear()  # The import has read the description of the installed kernels.
         jax.config.update("jax_cpu_enable_async_dispatch", False)  # Programs then run one after the other, as on a GPU.
     dops.CuDecomp.initialize()
     dops.CuDecomp.initialize()  # The second call does nothing.

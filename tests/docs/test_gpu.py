@@ -13,6 +13,7 @@ from pathlib import Path
 from checks import assert_same
 from decompops._backend import library
 library.folder = lambda: Path(sys.argv[1])
+library.build.cache_clear()
 import jax, numpy as np
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 jax.config.update("jax_disable_most_optimizations", True)
