@@ -12,8 +12,10 @@ if(NOT DUCC_SOURCE)
   if(NOT EXISTS "${archive}")
     # pip compares the hash before it opens the archive. To learn the name and version in an archive, pip then asks the
     # archive's build backend. Without build isolation, this is the scikit-build-core that runs the present build. It
-    # reads pyproject.toml and runs nothing of the archive, and pip installs nothing for it.
-    file(WRITE "${folder}/requirements.txt" "ducc0==${ducc_version} --hash=sha256:${ducc_hash}\n")
+    # reads pyproject.toml and runs nothing of the archive, and pip installs nothing for it. Any CMake will do, as it is
+    # not run; DUCC's own build asks for a newer one than ours, and pip would give up without it.
+    set(any_cmake " --config-settings='cmake.version=>=3'")
+    file(WRITE "${folder}/requirements.txt" "ducc0==${ducc_version} --hash=sha256:${ducc_hash}${any_cmake}\n")
     execute_process(
       COMMAND "${Python_EXECUTABLE}" -m pip download --quiet --no-deps --no-binary ducc0 --no-build-isolation
         --require-hashes --dest "${folder}" --requirement "${folder}/requirements.txt"
@@ -29,8 +31,8 @@ if(NOT DUCC_SOURCE)
     set(DUCC_SOURCE "${folder}/ducc0-${ducc_version}/src")
   else()
     set(DUCC_SOURCE "")
-    # The first line in which pip names an error. It becomes a part of a JSON text.
-    string(REGEX MATCH "ERROR: [^\n]*" reason "${ducc_error}")
+    # The first line in which pip, or the build backend, names an error. It becomes a part of a JSON text.
+    string(REGEX MATCH "(ERROR|Error): [^\n]*" reason "${ducc_error}")
     string(REGEX REPLACE "[\\\\\"]" "'" reason "${reason}")
     if(found)
       set(reason "${archive} has the SHA-256 hash ${found} instead of ${ducc_hash}")

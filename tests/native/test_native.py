@@ -277,7 +277,7 @@ class TestLibraries:
             "native = dops.Native(planning='estimate')\n"
             "checks.check_fft(native, mesh, (13, 16, 15), False)\n"
             "checks.check_fft(native, mesh, (6, 4, 331), True)\n"
-            "print('passed with', library.fft_version())\n"
+            "print('passed with', library.fft_version(), library.build().get('ducc_problem'))\n"
         )
         done = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False, env=environment
