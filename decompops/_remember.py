@@ -79,35 +79,49 @@ def _is_small(leaf: Any) -> bool:
     return of_jax or isinstance(leaf, bool | int | float | complex)
 
 
-def _is_box(node: Any) -> bool:
-    return isinstance(node, Box)
+def in_one_program(function: Callable[..., _T]) -> Callable[..., _T]:
+    """Let an eager call of `function`, whose first argument has an `in_structure`, run as one compiled program.
 
-
-def in_one_program(
-    function: Callable[Concatenate[Any, Array, _P], Array],
-) -> Callable[Concatenate[Any, Array, _P], Array]:
-    """Let an eager call of `function`, whose first arguments are an operator and an array, run as one compiled program.
-
-    Otherwise, each operation would be a program of its own. All other arguments must be hashable. Arrays, functions and
-    numbers of a module may be new in each call, such as a coefficient that depends on the time step. Each call would
-    then compile a program. So the operations on a module with such leaves stay programs of their own. The lengths of
-    a `Box` rarely change. A module on a mesh without devices has no program either, because its devices are those of
-    the argument.
+    Otherwise, each operation would be a program of its own. Arrays and numbers are arguments of the program, so a new
+    coefficient or time step needs no new program. Flags, functions and the lengths of a `Box` belong to the program.
+    A function with variables may be a new object in each call, and each call would then compile a program. So a call
+    with such a function is not one program. A module on a mesh without devices has no program either, because its
+    devices are those of the array.
     """
 
-    @functools.lru_cache(maxsize=64)
-    def program(structure: Any, leaves: tuple, types: tuple, *arguments: Any, **options: Any) -> Callable:
-        del types  # Equal numbers of different types, such as 1 and 1.0, may give results of different dtypes.
-        module = jax.tree.unflatten(structure, leaves)
-        return jax.jit(lambda x: function(module, x, *arguments, **options))
+    @functools.lru_cache(maxsize=256)
+    def program(structure: Any, constants: tuple) -> Callable:
+        def run(values: tuple) -> _T:
+            rest = iter(values)
+            leaves = [constant[0] if constant else next(rest) for constant in constants]
+            module, *arguments = jax.tree.unflatten(structure, leaves)
+            return function(module, *arguments)
+
+        return jax.jit(run, inline=True)  # In a traced function, the operations are those of `function` itself.
 
     @functools.wraps(function)
-    def call(module: Any, x: Array, *arguments: _P.args, **options: _P.kwargs) -> Array:
-        leaves, structure = jax.tree.flatten(module)
-        others = [leaf for leaf in jax.tree.leaves(module, is_leaf=_is_box) if not _is_box(leaf)]
-        is_abstract = isinstance(module.decomposition.mesh, AbstractMesh)
-        if is_abstract or others or isinstance(x, Tracer) or not all(isinstance(leaf, float | int) for leaf in leaves):
-            return function(module, x, *arguments, **options)
-        return program(structure, tuple(leaves), tuple(map(type, leaves)), *arguments, **options)(x)
+    def call(module: Any, *arguments: Any) -> _T:
+        leaves, structure = jax.tree.flatten((module, *arguments), is_leaf=_is_constant_box)
+        constants = tuple(None if _is_value(leaf) else _constant(leaf) for leaf in leaves)
+        if () in constants or isinstance(module.in_structure.layout.mesh, AbstractMesh):
+            return function(module, *arguments)
+        return program(structure, constants)(tuple(filter(_is_value, leaves)))
 
     return call
+
+
+def _is_constant_box(node: Any) -> bool:
+    return isinstance(node, Box) and not any(isinstance(leaf, Array) for leaf in jax.tree.leaves(node))
+
+
+def _is_value(leaf: Any) -> bool:
+    if isinstance(leaf, np.ndarray | np.generic):
+        return leaf.dtype.isnative  # `jax.jit` takes no other arrays.
+    return isinstance(leaf, Array) or type(leaf) in (int, float, complex)
+
+
+def _constant(leaf: Any) -> tuple:
+    """Return a key for a leaf that belongs to a program, with the leaf first; `()` if it is no such leaf."""
+    # Equal numbers of different types, such as 1 and 1.0, may give results of different dtypes.
+    types = tuple(map(type, jax.tree.leaves(leaf)))
+    return (leaf, types) if isinstance(leaf, Box) or _is_small(leaf) else ()

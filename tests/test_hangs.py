@@ -1,16 +1,20 @@
 """Programs on several CPU devices of one process end, however many of them are under way."""
 
+import functools
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import decompops as dops
 import jax
-import numpy as np
 import pytest
-from decompops import spectral
+from decompops import pde
 from decompops._compat import avoid_deadlocks
+
+from catalogue import Entry, catalogue
+from helpers import random_field
 
 
 def run(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess:
@@ -46,20 +50,48 @@ def test_many_programs(task, count, backend, devices):
             other.wait()
 
 
-@pytest.mark.parametrize("name", ["Poisson", "Gradient", "Divergence", "Curl"])
-def test_an_eager_operator_is_three_programs(name):
+@pytest.fixture
+def compiled():
+    """Return a list that gets an entry for each program that JAX compiles or reads from its cache."""
+    events = []
+
+    def listen(event: str, seconds: float, **options) -> None:
+        if event.endswith("backend_compile_duration"):
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield events
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@functools.cache
+def catalogued() -> dict[str, Entry]:
+    return catalogue(jax.make_mesh((2, 4), ("x", "y")), 2)
+
+
+def programs(compiled: list, function: Callable, x: jax.Array) -> int:
+    """Return the number of new programs that an eager call starts."""
+    compiled.clear()
+    jax.block_until_ready(function(x))
+    return len(compiled)
+
+
+@pytest.mark.parametrize("name", ["Poisson", "Gradient", "Helmholtz", "WallHelmholtz.T"])
+def test_an_eager_operator_is_three_programs(name, compiled):
     """An eager call of a spectral operator starts two transforms and one program in between, in every form."""
-    compiled = []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda event, _, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
-    )
-    mesh = jax.make_mesh((2, 4), ("x", "y"))
-    operator = getattr(spectral, name)(dops.FFT3D(mesh, shape=(8, 16, 24), real=True))
-    for form in (operator, operator.T, operator.H):
-        u = operator.decomposition.shard(np.ones((*(form.in_structure.components or ()), 8, 16, 24)))
-        compiled.clear()
-        jax.block_until_ready(form(u))
-        assert len(compiled) <= 3
+    entry = catalogued()[name]
+    assert programs(compiled, entry.function, entry.layout.shard(entry.field())) <= 3
+
+
+@pytest.mark.parametrize("make", [pde.ETDRK, pde.IMEXRK, pde.SBDF])
+def test_an_eager_step_is_one_program(make, compiled):
+    """Another time step or viscosity needs no new program."""
+    fft = dops.FFT2D(jax.make_mesh((2, 4), ("x", "y")), shape=(8, 8), real=True)
+    for i in range(2):
+        solver = make(pde.NavierStokes(fft, 0.1 + i), 0.01 + i)
+        u = solver.start(solver.equation.state(fft.decomposition.shard(random_field((2, 8, 8)))))
+        assert programs(compiled, lambda u, solver=solver: solver.step(0.0, u), u) == 1 - i
+        assert programs(compiled, lambda u, solver=solver: solver.equation(0.0, getattr(u, "state", u)), u) <= 1 - i
 
 
 LATE = """

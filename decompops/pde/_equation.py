@@ -14,7 +14,7 @@ from .._blocks import axis_names
 from .._box import Number
 from .._operator.derived import UNCHANGED, Form
 from .._operator.transform import AbstractTransform
-from .._remember import keep_if_traced
+from .._remember import in_one_program, keep_if_traced
 from .._structure import Structure
 from .._typed import sharded_like
 from ..spectral import _vector
@@ -182,8 +182,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
         """
         keep_if_traced(self, u)
         self.check(u)
-        linear = self.from_diagonal(_vector.times(jnp.asarray(self.linear(u)), self.to_diagonal(u)))
-        return sharded_like(linear + self.nonlinear(t, u, args), u)
+        return _rate(self, t, u, args)
 
     def _check_walls(self) -> None:
         shape = check_fft(self.fft)
@@ -240,7 +239,19 @@ class RealSpace(eqx.Module):
         """Return the field ∂u/∂t for the field `u` at the time `t`. `args` is passed to the equation."""
         keep_if_traced(self, u)
         self.in_structure.check(u, "u")
-        return sharded_like(self.equation.fields(self.equation(t, self.equation.state(u), args)), u)
+        return _rate_of_fields(self, t, u, args)
+
+
+@in_one_program
+def _rate(equation: AbstractEquation, t: Time, u: Array, args: Any) -> Array:
+    linear = equation.from_diagonal(_vector.times(jnp.asarray(equation.linear(u)), equation.to_diagonal(u)))
+    return sharded_like(linear + equation.nonlinear(t, u, args), u)
+
+
+@in_one_program
+def _rate_of_fields(fields: RealSpace, t: Time, u: Array, args: Any) -> Array:
+    equation = fields.equation
+    return sharded_like(equation.fields(equation(t, equation.state(u), args)), u)
 
 
 def state_transform(fft: AbstractTransform, dealiasing: AbstractDealiasing | None = Truncate()) -> AbstractTransform:

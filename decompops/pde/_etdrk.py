@@ -11,6 +11,7 @@ from jaxtyping import Inexact
 
 from .._box import Number
 from .._check import check_number
+from .._remember import in_one_program
 from .._typed import sharded_like
 from ..spectral._vector import cast, times
 from ._equation import AbstractEquation, Time, check_equation
@@ -64,7 +65,8 @@ class ETDRK(AbstractIntegrator):
 
     def step(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         """Return the state at `t + dt` for the state `u` at `t`. `args` is passed to the equation."""
-        return self.stepper(u, args)(t, u)
+        check_state(self.equation, u)
+        return _step(self, t, u, args)
 
     def stepper(self, u: Inexact[Array, "*spectrum"], args: Any = None) -> Callable[[Time, Array], Array]:
         equation, h = check_equation(self.equation), cast(self.dt, check_state(self.equation, u))
@@ -81,6 +83,11 @@ class ETDRK(AbstractIntegrator):
             return sharded_like(equation.from_diagonal(method(equation.to_diagonal(u), push)), u)
 
         return step
+
+
+@in_one_program
+def _step(solver: ETDRK, t: Time, u: Array, args: Any) -> Array:
+    return solver.stepper(u, args)(t, u)
 
 
 Slope = Callable[[float, Array], Array]

@@ -9,6 +9,7 @@ from jaxtyping import Inexact
 
 from .._box import Number
 from .._check import check_number
+from .._remember import in_one_program
 from ..spectral._vector import cast
 from ._equation import AbstractSplitEquation, Time, check_split_equation
 from ._integrator import AbstractIntegrator, check_state, scaled, slope, solved
@@ -63,7 +64,12 @@ class IMEXRK(AbstractIntegrator):
     def step(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         """Return the state at `t + dt` for the state `u` at `t`. `args` is passed to the equation."""
         check_state(self.equation, u)
-        return runge_kutta_step(self.equation, cast(t, u), cast(self.dt, u), u, args)
+        return _step(self, t, u, args)
+
+
+@in_one_program
+def _step(solver: IMEXRK, t: Time, u: Array, args: Any) -> Array:
+    return runge_kutta_step(solver.equation, cast(t, u), cast(solver.dt, u), u, args)
 
 
 def runge_kutta_step(equation: AbstractSplitEquation, t: Array, h: Array, u: Array, args: Any) -> Array:

@@ -10,6 +10,7 @@ from jaxtyping import Inexact
 
 from .._box import Number
 from .._check import check_number
+from .._remember import in_one_program
 from ..spectral._vector import cast
 from ._equation import AbstractSplitEquation, Time, check_split_equation
 from ._imexrk import runge_kutta_step
@@ -89,30 +90,32 @@ class SBDF(AbstractIntegrator):
     def step(self, t: Time, u: History, args: Any = None) -> History:
         """Return the history at `t + dt` for the history `u` at `t`. `args` is passed to the equation.
 
-        Call `step` inside a compiled program, such as a function under `jax.jit`. Otherwise JAX compiles the steps of
-        both methods, `SBDF` and `IMEXRK`, in each call.
-
         **Raises:** `TypeError` if `u` is not a `History`; `ValueError` if `u` is a `History` of a method of a different
         order.
         """
         if not isinstance(u, History):
             raise TypeError(f"`u` must be a `History`, such as `solver.start(u)`; got {u!r}.")
-        state, ahead, known = self.start(u).state, u.ahead, u.known
-        h, t = cast(self.dt, state), cast(t, state)
-        first = slope(self.equation, t, state, args)
-        c, states, slopes = METHODS[self.order]
-        push = scaled(c * h, first)
-        # The terms that this state adds to the right-hand sides of this step and of the next steps. A history stores
-        # the sums of these terms, because the sums take less memory than all earlier states and slopes.
-        now, *later = (a * state + b * push for a, b in zip(states, slopes))
+        return _step(self, t, self.start(u), args)
 
-        @jax.checkpoint  # Otherwise a derivative would store all stages of this rarely taken branch.
-        def one_step() -> Array:
-            return runge_kutta_step(self.equation, t, h, state, args)
 
-        def multi_step() -> Array:
-            return solved(self.equation, now + ahead[0], c * h)
+@in_one_program
+def _step(solver: SBDF, t: Time, u: History, args: Any) -> History:
+    state, ahead, known = u.state, u.ahead, u.known
+    h, t = cast(solver.dt, state), cast(t, state)
+    first = slope(solver.equation, t, state, args)
+    c, states, slopes = METHODS[solver.order]
+    push = scaled(c * h, first)
+    # The terms that this state adds to the right-hand sides of this step and of the next steps. A history stores
+    # the sums of these terms, because the sums take less memory than all earlier states and slopes.
+    now, *later = (a * state + b * push for a, b in zip(states, slopes))
 
-        new = jax.lax.cond(known < self.order - 1, one_step, multi_step)
-        ahead = (*map(jnp.add, later, ahead[1:]), later[-1])
-        return History(new, ahead, jnp.minimum(known + 1, self.order - 1))
+    @jax.checkpoint  # Otherwise a derivative would store all stages of this rarely taken branch.
+    def one_step() -> Array:
+        return runge_kutta_step(solver.equation, t, h, state, args)
+
+    def multi_step() -> Array:
+        return solved(solver.equation, now + ahead[0], c * h)
+
+    new = jax.lax.cond(known < solver.order - 1, one_step, multi_step)
+    ahead = (*map(jnp.add, later, ahead[1:]), later[-1])
+    return History(new, ahead, jnp.minimum(known + 1, solver.order - 1))

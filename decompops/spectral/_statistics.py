@@ -27,6 +27,7 @@ from .._layout import check_global
 from .._operator.planned import pad
 from .._operator.transform import AbstractTransform
 from .._plan.stage import inverted
+from .._remember import in_one_program
 from .._sharding import map_blocks
 from .._typed import batch_in_type
 from . import _vector
@@ -224,11 +225,16 @@ def mean_square(fft: AbstractTransform, spectrum: Inexact[Array | np.ndarray, "*
     `ValueError` if `fft` has no `shape`, or if the shape of `spectrum` does not fit `fft`; `ValueError` if a basis is
     `Chebyshev` along an axis that is sharded in spectra, or an orthogonal series (`norm="ortho"`) with points on walls.
     """
-    shape, layout = check_fft(fft), fft.out_layout
+    check_fft(fft)
     if fft.out_structure.kind == "complex" and not jnp.iscomplexobj(spectrum):
         raise TypeError(f"`spectrum` must be complex, as `fft` returns it; got {jnp.result_type(spectrum)}.")
-    layout.check(spectrum, "spectrum")
-    spectrum = pad(device_array(spectrum), layout.blocks)
+    fft.out_layout.check(spectrum, "spectrum")
+    return _mean_square(fft, pad(device_array(spectrum), fft.out_layout.blocks))
+
+
+@in_one_program
+def _mean_square(fft: AbstractTransform, spectrum: Array) -> Array:
+    shape, layout = check_fft(fft), fft.out_layout
     factors, scale, product = [], 1.0, spectrum
     power = {"backward": 2, "ortho": 1, "forward": 0}[fft.norm]
     for axis, (basis, n, kept) in enumerate(zip(fft.bases, shape, fft.modes or shape)):

@@ -24,7 +24,7 @@ from .._decomposition import Decomposition
 from .._layout import check_global
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.transform import Transform
-from .._remember import remembered
+from .._remember import in_one_program, remembered
 from .._sharding import place
 from .._structure import Structure
 from ._across import AbstractAcross, Wall
@@ -160,7 +160,7 @@ class AbstractWallSolver(AbstractDerivable):
         there, back = (transform.inverse, transform) if form.transposed else (transform, transform.inverse)
         spectrum = there.apply(x, form, local=local)
         # The real matrix along the first axis is not symmetric.
-        spectrum = _transposed_solve(self, spectrum) if form.transposed else self._solve(spectrum)
+        spectrum = _solved(self, spectrum, form.transposed)
         return back.apply(spectrum, form, local=local)
 
     @property
@@ -285,8 +285,9 @@ class WallHelmholtz(AbstractWallSolver):
 
 
 @eqx.filter_jit  # On Explicit meshes, JAX refuses `linear_transpose` in an eager call without `jax.set_mesh`.
-def _transposed_solve(solver: AbstractWallSolver, spectrum: Array) -> Array:
-    return jax.linear_transpose(solver._solve, spectrum)(spectrum)[0]
+@in_one_program
+def _solved(solver: AbstractWallSolver, spectrum: Array, transposed: bool) -> Array:
+    return jax.linear_transpose(solver._solve, spectrum)(spectrum)[0] if transposed else solver._solve(spectrum)
 
 
 @remembered
