@@ -49,7 +49,7 @@ def remembered(function: Callable[Concatenate[_M, _P], _T]) -> Callable[Concaten
 
 # The operators that were traced last, by their `id`.
 _traced: dict[int, Any] = {}
-_MOST_TRACED = 1024
+_MOST_TRACED = 128  # Their compiled programs take megabytes each.
 _lock = threading.Lock()
 
 
@@ -89,7 +89,7 @@ def in_one_program(function: Callable[..., _T]) -> Callable[..., _T]:
     devices are those of the array.
     """
 
-    @functools.lru_cache(maxsize=256)
+    @functools.lru_cache(maxsize=64)
     def program(structure: Any, constants: tuple) -> Callable:
         def run(values: tuple) -> _T:
             rest = iter(values)
