@@ -1,4 +1,4 @@
-// The functions that give XLA the handlers of a library. Each library defines them.
+// The functions that give XLA the handlers of a library. Each library defines them. Their common part is here.
 
 #pragma once
 
@@ -13,14 +13,18 @@ namespace decompops {
 void* instantiate_handler();
 void* execute_handler();
 
-// Registers the type of the state if XLA asks the first handler to describe itself, and returns an error or null. XLA
-// asks when the handler is registered. JAX has a function for this purpose, but before its first backend starts, it only
-// stores what is to be registered, and later registers handlers before types.
-template <class Site>
-XLA_FFI_Error* register_type(const XLA_FFI_CallFrame* frame, std::string_view name) {
+// The first handler: it makes a `Site`, the state. If XLA asks the handler to describe itself, which it does when the
+// handler is registered, the type of the state is registered first. JAX has a function for this purpose, but before its
+// first backend starts, it only stores what is to be registered, and later registers handlers before types.
+template <class Site, XLA_FFI_Handler* instantiate>
+XLA_FFI_Error* describe_or_instantiate(XLA_FFI_CallFrame* frame) {
   const XLA_FFI_Extension_Base* extension = frame->extension_start;
-  if (extension == nullptr || extension->type != XLA_FFI_Extension_Metadata) return nullptr;
-  return xla::ffi::Ffi::RegisterTypeId(frame->api, name, &Site::id, &Site::info);
+  while (extension != nullptr && extension->type != XLA_FFI_Extension_Metadata) extension = extension->next;
+  if (extension != nullptr) {
+    XLA_FFI_Error* error = xla::ffi::Ffi::RegisterTypeId(frame->api, Site::name, &Site::id, &Site::info);
+    if (error != nullptr) return error;
+  }
+  return instantiate(frame);
 }
 
 }  // namespace decompops

@@ -18,6 +18,7 @@ constexpr std::size_t kQuickBytes = 1 << 20;
 
 // One operator of one compiled program.
 struct Site {
+  static constexpr std::string_view name = "decompops_mpi_site";
   static ffi::TypeId id;
   static ffi::TypeInfo info;
 
@@ -154,18 +155,13 @@ XLA_FFI_DEFINE_HANDLER(
     kExecute, execute,
     ffi::Ffi::Bind().Ctx<ffi::State<Site>>().Ctx<ffi::RunId>().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>().Attrs());
 
-XLA_FFI_Error* describe_or_instantiate(XLA_FFI_CallFrame* frame) {
-  XLA_FFI_Error* error = register_type<Site>(frame, "decompops_mpi_site");
-  return error != nullptr ? error : kInstantiate(frame);
-}
-
 }  // namespace
 
 }  // namespace decompops::mpi
 
 namespace decompops {
 
-void* instantiate_handler() { return reinterpret_cast<void*>(mpi::describe_or_instantiate); }
+void* instantiate_handler() { return reinterpret_cast<void*>(describe_or_instantiate<mpi::Site, mpi::kInstantiate>); }
 void* execute_handler() { return reinterpret_cast<void*>(mpi::kExecute); }
 
 }  // namespace decompops

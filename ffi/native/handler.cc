@@ -11,6 +11,7 @@ namespace {
 
 // One operator of one compiled program.
 struct Site {
+  static constexpr std::string_view name = "decompops_native_site";
   static ffi::TypeId id;
   static ffi::TypeInfo info;
 
@@ -114,18 +115,15 @@ XLA_FFI_DEFINE_HANDLER(kExecute, execute,
                            .Ret<ffi::AnyBuffer>()
                            .Attrs());
 
-XLA_FFI_Error* describe_or_instantiate(XLA_FFI_CallFrame* frame) {
-  XLA_FFI_Error* error = register_type<Site>(frame, "decompops_native_site");
-  return error != nullptr ? error : kInstantiate(frame);
-}
-
 }  // namespace
 
 }  // namespace decompops::native
 
 namespace decompops {
 
-void* instantiate_handler() { return reinterpret_cast<void*>(native::describe_or_instantiate); }
+void* instantiate_handler() {
+  return reinterpret_cast<void*>(describe_or_instantiate<native::Site, native::kInstantiate>);
+}
 void* execute_handler() { return reinterpret_cast<void*>(native::kExecute); }
 
 }  // namespace decompops
