@@ -36,4 +36,4 @@ def handled(handler: Callable[[int, FrameType | None], None], numbers: tuple[int
 
 def _watch_again() -> None:
     for kernels in _watching:
-        kernels.call("watch_signals")
+        kernels.call("watch_sigterm")

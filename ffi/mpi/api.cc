@@ -68,6 +68,10 @@ DECOMPOPS_EXPORT int decompops_watch_signals() {
   return guarded([] { watch_signals(Registry::get().rank()); });
 }
 
+DECOMPOPS_EXPORT int decompops_watch_sigterm() {
+  return guarded([] { watch_sigterm(); });
+}
+
 DECOMPOPS_EXPORT int decompops_shorten_jax_errors() {
   return guarded([] { shorten_jax_errors(); });
 }

@@ -68,6 +68,19 @@ void on_signal(int signal, siginfo_t* info, void* context) {
   if (info->si_code <= 0) raise(signal);
 }
 
+// Puts the handler in front of the one that is installed.
+void watch(Watched& one) {
+  struct sigaction action{}, previous{};
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigaction(one.signal, nullptr, &previous);
+  if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction == on_signal) return;
+  one.previous = previous;
+  sigaction(one.signal, &action, nullptr);
+  // MPI's own handler of SIGABRT prints the stack, which does not name the operator.
+  if (one.signal == SIGABRT) one.previous = {};
+}
+
 }  // namespace
 
 void set_current(const char* label) { current = label; }
@@ -101,18 +114,13 @@ bool take_late_request(double seconds) {
 void watch_signals(int rank) {
   std::snprintf(name, sizeof(name), "decompops: rank %d was terminated by ", rank);
   process = getpid();
+  for (Watched& one : watched) watch(one);
+}
+
+void watch_sigterm() {
   requested = 0;  // of a handler that may be gone
-  struct sigaction action{};
-  action.sa_sigaction = on_signal;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   for (Watched& one : watched) {
-    struct sigaction previous{};
-    sigaction(one.signal, nullptr, &previous);
-    if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction == on_signal) continue;
-    one.previous = previous;
-    sigaction(one.signal, &action, nullptr);
-    // MPI's own handler of SIGABRT prints the stack, which does not name the operator.
-    if (one.signal == SIGABRT) one.previous = {};
+    if (one.signal == SIGTERM) watch(one);
   }
 }
 

@@ -18,9 +18,11 @@ void say_no_more();
 
 // Calls `say_end` when a signal terminates this rank. MPI's launcher sends SIGTERM when a rank has died, and batch
 // systems send it when a job's time is over. All other signals that are watched are crashes of this rank itself.
-// If the program already has a handler of SIGTERM, this handler is called, too. Call `watch_signals` again after such a
-// handler has been installed or removed.
+// If the program already has a handler of SIGTERM, this handler is called, too.
 void watch_signals(int rank);
+// Call this after the program has installed or removed a handler of SIGTERM. Handlers of crashes stay as they are. The
+// program may have put one in front, as `faulthandler` does. If both were in front of each other, they would run in turn.
+void watch_sigterm();
 
 // Whether a handler of the program got SIGTERM more than `seconds` seconds ago. Returns true only once for each signal.
 bool take_late_request(double seconds);

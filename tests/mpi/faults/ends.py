@@ -1,6 +1,7 @@
 """Faults in which a rank ends or is late. Run `mpiexec -n N python ends.py FAULT`."""
 
 import ctypes
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -155,6 +156,14 @@ def crashes() -> None:
         time.sleep(100)
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGSEGV)).start()
     fft(field)
+
+
+def crashes_after_a_simulation() -> None:
+    """A simulation puts its own handler of SIGTERM in front of the kernels' handler, and takes it away at its end."""
+    faulthandler.enable(all_threads=False)
+    simulates(lambda: None)
+    happens()
+    os.kill(os.getpid(), signal.SIGSEGV)
 
 
 def ends_early() -> None:
