@@ -27,11 +27,10 @@ _thread = jax.make_user_context(default_value=None)
 _process = os.getpid()
 _names: set[str] = set()
 _lock = threading.Lock()
-_texts: dict[tuple[str, str], list[str]] = {}  # The places with the same key, in the order in which they were found.
-# With `jax_debug_nans` or `jax_debug_infs`, this function of JAX runs a program again, without compiling it, on each
-# rank that has found a NaN. The other ranks do not run it again, so they would wait for each other in silence.
-_NAN_CHECK = "maybe_recursive_nan_check"
-_AGAIN = " (run again by JAX because this rank has found a NaN or an infinity: see `jax_debug_nans`)"
+# The places with the same key, in the order in which they were found. None is forgotten, or another place could get its
+# number on some ranks only. There are as many as the program's source has calls of operators, whatever their number of
+# executions, for each name of a thread. Each has compiled a program of its own, which takes far more memory.
+_texts: dict[tuple[str, str], list[str]] = {}
 _LIBRARIES = tuple(
     str(Path(file).parent) + os.sep for file in (Path(__file__).parent, jax.__file__, eqx.__file__, jaxtyping.__file__)
 )
@@ -80,21 +79,22 @@ def current_thread() -> str:
 
 def current() -> Caller:
     """Return the place that is calling an operator. Raises `RuntimeError` as `current_thread` does."""
-    thread, places, again = current_thread(), [], ""
+    thread, places = current_thread(), []
     frame = sys._getframe(1)
     while frame is not None:
-        place = _place(frame.f_code, frame.f_lasti)
+        path = frame.f_code.co_filename
+        place = _place(path, frame.f_code, frame.f_lasti)
         if place is not None:
             places.append(place)
-        elif places:
+        elif places and path.startswith(_LIBRARIES):
             # This frame belongs to JAX, which traces a function of the user. `place` has only the frames inside that
             # function, because these frames are the same wherever the function is called.
-            again = _AGAIN if frame.f_code.co_name == _NAN_CHECK else ""
             break
         frame = frame.f_back
     else:  # Nothing is traced: the innermost frame is enough.
         del places[1:]
-    return _caller(thread, tuple(places), again)
+    nans, infs = jax.config.jax_debug_nans, jax.config.jax_debug_infs  # pyright: ignore[reportAttributeAccessIssue]
+    return _caller(thread, tuple(places), nans, infs)
 
 
 class _Place(NamedTuple):
@@ -109,10 +109,16 @@ class _Place(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
-def _caller(thread: str, places: tuple[_Place, ...], again: str) -> Caller:
-    line = places[0].text.rpartition(":")[0] + again if places else ""
-    text, key = (" < ".join(parts) for parts in zip(*places)) if places else ("", "")
-    return Caller(line, text, thread, _site(thread, key + again, text))
+def _caller(thread: str, places: tuple[_Place, ...], debug_nans: bool, debug_infs: bool) -> Caller:
+    if not places:
+        return Caller(thread=thread)
+    line = places[0].text.rpartition(":")[0]
+    # With these options, JAX runs a program again, but only on the ranks that have found a NaN or an infinity. So the
+    # ranks run different programs. The error quotes the lines of both calls.
+    for option in ["jax_debug_nans"] * debug_nans + ["jax_debug_infs"] * debug_infs:
+        line += f" (with `{option}`, JAX runs a program again on the ranks whose results are not finite)"
+    text, key = (" < ".join(parts) for parts in zip(*places))
+    return Caller(line, text, thread, _site(thread, key, text))
 
 
 def _site(thread: str, key: str, text: str) -> str:
@@ -129,11 +135,15 @@ def _site(thread: str, key: str, text: str) -> str:
 
 
 @functools.lru_cache(maxsize=4096)  # An eager call looks up about twenty places.
-def _place(code: CodeType, instruction: int) -> _Place | None:
-    """Return the place of an instruction, or `None` for an instruction of a library."""
-    # beartype and jaxtyping generate functions whose file names start with "<@" and contain a memory address.
-    if code.co_filename.startswith((*_LIBRARIES, "<@", "<frozen")):
+def _place(path: str, code: CodeType, instruction: int) -> _Place | None:
+    """Return the place of an instruction in the file `path`, or `None` if it is not an instruction of the user.
+
+    `path` is an argument because functions with equal instructions and lines are equal, even in different files.
+    """
+    # beartype and jaxtyping generate functions whose file names start with "<@" and contain a memory address. Python's
+    # own "<frozen runpy>" starts programs with `python -m`.
+    if path.startswith((*_LIBRARIES, "<@", "<frozen")):
         return None
     line, _, column, _ = next(itertools.islice(code.co_positions(), instruction // 2, None))
-    file = os.path.basename(code.co_filename)
+    file = os.path.basename(path)
     return _Place(f"{file}:{line}:{column}", f"{file}:{code.co_qualname}:{instruction}")

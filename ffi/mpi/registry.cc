@@ -60,8 +60,8 @@ std::shared_ptr<Mesh> Registry::mesh_of(int key, const std::vector<int>& ranks) 
   auto found = meshes_.find({key, ranks});
   if (found == meshes_.end()) {
     const auto& [base, notices, sharing] = communicator->second;
-    auto mesh =
-        std::make_shared<Mesh>(base, notices, ranks, sharing.ranks, [this](std::uint64_t f) { return is_compiled(f); });
+    auto mesh = std::make_shared<Mesh>(base, notices, ranks, sharing.ranks,
+                                       [this](const Identity& identity) { return is_compiled(identity); });
     found = meshes_.emplace(std::pair{key, ranks}, std::move(mesh)).first;
   }
   return found->second;
@@ -85,9 +85,10 @@ Registry::Lines Registry::lines_of(const std::string& thread, const std::string&
   return found == lines_.end() ? Lines{site, site} : found->second;
 }
 
-bool Registry::is_compiled(std::uint64_t fingerprint) {
+bool Registry::is_compiled(const Identity& identity) {
   std::lock_guard<std::mutex> lock(calls_mutex_);
-  return occurrences_.count(fingerprint) > 0;
+  const auto found = occurrences_.find(identity.fingerprint);
+  return found != occurrences_.end() && identity.occurrence < found->second;
 }
 
 void Registry::enter(std::uint64_t thread, std::int64_t run) {

@@ -49,7 +49,8 @@ class Registry {
   Lines lines_of(const std::string& thread, const std::string& site);
   // Whether more than one Python thread has operators.
   bool has_several_threads() const { return has_several_threads_; }
-  bool is_compiled(std::uint64_t fingerprint);
+  // Whether a program of this process has the call.
+  bool is_compiled(const Identity& identity);
   // Records that a program of a Python thread has reached an operator. `run` is XLA's number for the execution. Throws
   // if another program of this thread has reached an operator since the last operator of this program. In this case,
   // several threads have the same name.
@@ -88,6 +89,7 @@ class Registry {
   std::map<std::pair<int, std::vector<int>>, std::shared_ptr<Mesh>> meshes_;
   std::mutex calls_mutex_;  // separate, so that compiling does not wait for MPI
   std::map<std::uint64_t, std::uint64_t> occurrences_;
+  // As many entries as there are calls of operators in the source of the program (decompops/_backend/caller.py).
   std::map<std::pair<std::string, std::string>, Lines> lines_;
   std::map<std::uint64_t, Runs> runs_;
   std::set<std::uint64_t> threads_;

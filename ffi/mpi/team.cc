@@ -181,7 +181,7 @@ std::shared_ptr<Call> Team::next(std::unique_lock<std::mutex>& lock, double long
     const Identity& wanted = next_->identity;
     const auto same = std::find_if(waiting_.begin(), waiting_.end(),
                                    [&](const auto& call) { return call->identity.thread == wanted.thread; });
-    const bool hopeless = same != waiting_.end() && !is_compiled_(wanted.fingerprint);
+    const bool hopeless = same != waiting_.end() && !is_compiled_(wanted);
     const double timeout = limits().timeout;
     if (seconds_since(next_since_) > (hopeless ? std::min(kUnknownSeconds, timeout) : timeout)) {
       throw Failure(

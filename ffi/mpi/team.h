@@ -55,8 +55,8 @@ struct Call {
 // passes the decision on (docs/kernels.md).
 class Team {
  public:
-  // Returns whether a program of this process has a call with the given fingerprint.
-  using IsCompiled = std::function<bool(std::uint64_t)>;
+  // Returns whether a program of this process has the call.
+  using IsCompiled = std::function<bool(const Identity&)>;
 
   // `ranks` are the ranks of the mesh in `base`, in the order of the mesh. `node` are the ranks that share memory with
   // this rank.

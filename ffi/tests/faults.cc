@@ -55,7 +55,7 @@ class Trial {
     MPI_Comm_dup(MPI_COMM_WORLD, &base);
     MPI_Comm_dup(MPI_COMM_WORLD, &copy);
     notices_ = std::make_shared<Notices>(copy);
-    team_ = std::make_unique<Team>(base, notices_, plan.ranks, plan.ranks, [](std::uint64_t) { return true; });
+    team_ = std::make_unique<Team>(base, notices_, plan.ranks, plan.ranks, [](const Identity&) { return true; });
     input_ = cells_of(size_, rank, false);
     right_ = cells_of(size_, rank, true);
     found_.resize(right_.size());

@@ -281,7 +281,7 @@ void test_messages(const Region& region) {
   MPI_Comm copy;
   MPI_Comm_dup(MPI_COMM_WORLD, &copy);
   auto notices = std::make_shared<Notices>(copy);
-  Team team(MPI_COMM_WORLD, notices, ranks, {}, [](std::uint64_t) { return true; });
+  Team team(MPI_COMM_WORLD, notices, ranks, {}, [](const Identity&) { return true; });
   const int rank = team.rank();
   const Index element = 8;
   const Piece sent = spaced(kSend, 16, region, element), received = dense(kReceive, 8, region, {1, 0, 2});

@@ -213,7 +213,10 @@ def does_not_initialize() -> None:
 
 
 def finds_a_nan() -> None:
-    """With `jax_debug_nans`, the victim runs a program again, because only its block of the result has NaNs."""
+    """With `jax_debug_nans`, the victim runs a program again, because only its block of the result has NaNs.
+
+    The error must not come only after the timeout.
+    """
     fft, field = waiting()
     divisor = field.addressable_data(0) * (0 if victim() else 1)
     divisors = jax.make_array_from_single_device_arrays(field.shape, field.sharding, [divisor])
@@ -336,8 +339,10 @@ def ends_one_by_one() -> None:
     print("right", flush=True)
 
 
+OPTIONS = {"stopped_for_ever": {"limit": 4.0}, "finds_a_nan": {"timeout": 100.0}}
+
 if __name__ == "__main__":
     if sys.argv[1] == "does_not_initialize":
         does_not_initialize()
     else:
-        run(globals(), limit=4.0 if sys.argv[1] == "stopped_for_ever" else None)
+        run(globals(), **OPTIONS.get(sys.argv[1], {}))

@@ -28,6 +28,7 @@ WAITED = rf"^decompops: rank 0 has waited \d+ s in {FFT} for rank \d \("
 ENDED = rf"^decompops: rank 0: {FFT}: rank \d has ended its program, while this rank waits for it here; all ranks must "
 TERMINATED = rf"^decompops: rank {{}} was terminated by SIGTERM in {FFT}: look for an earlier error of another rank"
 BY_JAX = rf"^decompops: rank 1 was terminated by JAX in {FFT}: rank 0, JAX's coordinator, has ended"
+NAN = r"(?s)run different programs: .* at ends\.py:\d+ \(with `jax_debug_nans`, JAX runs a program again on the ranks"
 FAULT = r"fault at ([\d.]+)"  # Ranks print this line (`happens` in job.py).
 NOISE = r"$|\[Gloo\]|\w+ ended$"
 NAMED = r"decompops: rank \d"  # By default, the first line that is not `NOISE` begins like this.
@@ -191,9 +192,17 @@ FAULTS = [
     ),
     Fault(
         *("ends.py", "finds_a_nan", "one rank finds NaNs with `jax_debug_nans`"),
-        "all ranks raise an exception that says so",
-        (r"rank 1 is in FFT3D.* at ends\.py:\d+ \(run again by JAX because this rank has found a NaN",),
+        "all ranks raise an exception that names the option",
+        (NAN,),
         first="Invalid nan value",  # JAX prints this line.
+        within=50,
+        sweep=True,
+    ),
+    Fault(
+        *("ends.py", "finds_a_nan", "the same, by rank 0", "as above", (NAN,)),
+        first="Invalid nan value",
+        within=50,
+        variables={"VICTIM": "0"},
     ),
     Fault(
         *("ends.py", "stopped_for_a_while", "a rank is late"),
