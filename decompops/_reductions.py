@@ -8,7 +8,6 @@ communication is an all-reduce.
 import functools
 import math
 from collections.abc import Callable
-from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +15,7 @@ import numpy as np
 from jax import Array
 
 from ._basis.base import AbstractBasis
-
-
-_N = TypeVar("_N", Array, np.ndarray)
+from ._broadcast import along
 
 
 @functools.partial(jax.jit, static_argnames="lengths")
@@ -66,11 +63,6 @@ def vdot(u: Array, v: Array, lengths: tuple[int, ...]) -> Array:
     # padding would be NaN.
     u, v = (_cleared(x, lengths).astype(_wide(dtype)) for x in (u, v))
     return jnp.sum(jnp.conj(u) * v, _grid(lengths)).astype(dtype)
-
-
-def along(values: _N, axis: int, ndim: int) -> _N:
-    """Return a list of numbers as an array of `ndim` axes, along `axis` (negative)."""
-    return values.reshape(*[1] * (ndim + axis), -1, *[1] * (-axis - 1))
 
 
 def _grid(lengths: tuple[int, ...]) -> tuple[int, ...]:

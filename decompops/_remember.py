@@ -5,8 +5,9 @@
 """
 
 import functools
+import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -90,38 +91,51 @@ def in_one_program(function: Callable[..., _T]) -> Callable[..., _T]:
     """
 
     @functools.lru_cache(maxsize=64)
-    def program(structure: Any, constants: tuple) -> Callable:
-        def run(values: tuple) -> _T:
+    def program(structure: Any, constants: tuple) -> Callable | None:
+        def fill(values: Iterable) -> list:
             rest = iter(values)
-            leaves = [constant[0] if constant else next(rest) for constant in constants]
-            module, *arguments = jax.tree.unflatten(structure, leaves)
+            return jax.tree.unflatten(structure, [constant[0] if constant else next(rest) for constant in constants])
+
+        def run(values: tuple) -> _T:
+            module, *arguments = fill(values)
             return function(module, *arguments)
 
+        # The structure of the argument does not depend on the numbers.
+        if isinstance(fill(itertools.repeat(1.0))[0].in_structure.layout.mesh, AbstractMesh):
+            return None
         return jax.jit(run, inline=True)  # In a traced function, the operations are those of `function` itself.
 
     @functools.wraps(function)
     def call(module: Any, *arguments: Any) -> _T:
-        leaves, structure = jax.tree.flatten((module, *arguments), is_leaf=_is_constant_box)
-        constants = tuple(None if _is_value(leaf) else _constant(leaf) for leaf in leaves)
-        if () in constants or isinstance(module.in_structure.layout.mesh, AbstractMesh):
+        leaves, structure = jax.tree.flatten((module, *arguments))
+        lengths = _lengths(structure)
+        constants = tuple(_constant(leaf, i in lengths) for i, leaf in enumerate(leaves))
+        compiled = None if () in constants else program(structure, constants)
+        if compiled is None:
             return function(module, *arguments)
-        return program(structure, constants)(tuple(filter(_is_value, leaves)))
+        return compiled(tuple(leaf for leaf, constant in zip(leaves, constants) if constant is None))
 
     return call
 
 
-def _is_constant_box(node: Any) -> bool:
-    return isinstance(node, Box) and not any(isinstance(leaf, Array) for leaf in jax.tree.leaves(node))
+@functools.lru_cache(maxsize=1024)
+def _lengths(structure: Any) -> frozenset[int]:
+    """Return the numbers of the leaves of a tree that are lengths of a `Box`."""
+    tree = jax.tree.unflatten(structure, range(structure.num_leaves))
+    nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, Box))
+    return frozenset(jax.tree.leaves([node for node in nodes if isinstance(node, Box)]))
 
 
-def _is_value(leaf: Any) -> bool:
-    if isinstance(leaf, np.ndarray | np.generic):
-        return leaf.dtype.isnative  # `jax.jit` takes no other arrays.
-    return isinstance(leaf, Array) or type(leaf) in (int, float, complex)
+def _constant(leaf: Any, is_length: bool) -> tuple | None:
+    """Return a key for a leaf that belongs to a program, with the leaf first.
 
-
-def _constant(leaf: Any) -> tuple:
-    """Return a key for a leaf that belongs to a program, with the leaf first; `()` if it is no such leaf."""
+    Return `None` for a leaf that is an argument of a program, and `()` for a leaf that no program can have.
+    """
+    if isinstance(leaf, Array):
+        return None
+    if not is_length:
+        of_numpy = isinstance(leaf, np.ndarray | np.generic)
+        if type(leaf) in (int, float, complex) or (of_numpy and leaf.dtype.isnative):
+            return None
     # Equal numbers of different types, such as 1 and 1.0, may give results of different dtypes.
-    types = tuple(map(type, jax.tree.leaves(leaf)))
-    return (leaf, types) if isinstance(leaf, Box) or _is_small(leaf) else ()
+    return (leaf, type(leaf)) if _is_small(leaf) else ()

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from .._broadcast import along
 from .base import AbstractBasis, AbstractLineTransform, DerivativeRule, Kind, Run
 
 
@@ -201,11 +202,11 @@ class DFT(AbstractLineTransform):
             block = _real_ends(block, axes[-1], points[-1])
         if self.kind == "c2r":
             block = block if self.sign == 1 else jnp.conj(block)
-            block = block / _weights(axes[-1], points[-1], block.dtype) if self.weighted else block
+            block = block / _weights(axes[-1], points[-1], block) if self.weighted else block
         block = fft(block)
         if self.kind == "r2c":
             block = block if self.sign == -1 else jnp.conj(block)
-            block = block * _weights(axes[-1], points[-1], block.dtype) if self.weighted else block
+            block = block * _weights(axes[-1], points[-1], block) if self.weighted else block
         divided = self.kind == "c2r" or (self.kind == "c2c" and self.sign == 1)
         if divided == self.normalised:
             return block
@@ -227,10 +228,10 @@ def _spectral_dtype(dtype: np.dtype, widest: np.dtype) -> np.dtype:
     return jax.eval_shape(jnp.fft.fft, jax.ShapeDtypeStruct((1,), dtype)).dtype
 
 
-def _weights(axis: int, points: int, dtype: np.dtype) -> np.ndarray:
-    """Return how often each mode of the half spectrum appears in the full spectrum, as an array that broadcasts."""
+def _weights(axis: int, points: int, block: Array) -> np.ndarray:
+    """Return how often each mode of the half spectrum `block` appears in the full spectrum."""
     counts = Fourier(half=True).multiplicity(points, points)
-    return counts.astype(dtype).reshape(-1, *[1] * (-axis - 1))
+    return along(counts.astype(block.dtype), axis, block.ndim)
 
 
 def _real_ends(block: Array, axis: int, points: int) -> Array:

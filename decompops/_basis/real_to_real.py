@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array, lax
 
+from .._broadcast import along
 from .._memory_layout import row_major
 
 
@@ -75,7 +76,7 @@ def _gather(x: Array, index: np.ndarray, factor: np.ndarray, axis: int = -1) -> 
         x = jnp.take(x, index, axis=axis, mode="clip")
     if np.isrealobj(factor) and np.all(factor == 1):
         return x
-    factor = factor.reshape(-1, *[1] * (-axis - 1))
+    factor = along(factor, axis, x.ndim)
     if np.isrealobj(factor) or jnp.iscomplexobj(x):
         return x * factor.astype(x.dtype)
     return lax.complex(x * np.real(factor).astype(x.dtype), x * np.imag(factor).astype(x.dtype))
@@ -84,7 +85,7 @@ def _gather(x: Array, index: np.ndarray, factor: np.ndarray, axis: int = -1) -> 
 def _projected(spectrum: Array, mode: np.ndarray, factor: npt.NDArray[np.complexfloating]) -> Array:
     """Return the real parts of products: the modes `mode` of `spectrum` times the conjugates of `factor`."""
     modes = _gather(spectrum, mode, np.ones(len(mode)))
-    dtype = modes.real.dtype
+    dtype, factor = modes.real.dtype, along(factor, -1, spectrum.ndim)
     return modes.real * factor.real.astype(dtype) + modes.imag * factor.imag.astype(dtype)
 
 
@@ -214,7 +215,7 @@ def _even_type_4(line: _Line, x: Array) -> Array:
     even, odd, phases = 2 * m, n - 1 - 2 * m, _phases(2 * m + 0.5, n)
     real = _gather(x, line.source[even], line.early[even])
     imag = _gather(x, line.source[odd], line.early[odd])
-    cos, sin = (part.astype(x.dtype) for part in (phases.real, -phases.imag))
+    cos, sin = (along(part.astype(x.dtype), -1, x.ndim) for part in (phases.real, -phases.imag))
     spectrum = jnp.fft.fft(lax.complex(real * cos + imag * sin, imag * cos - real * sin))
     k = line.target
     mode = np.where(k % 2 == 0, k, n - 1 - k) // 2

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from .._broadcast import along
 from .._layout import Layout
 
 
@@ -57,10 +58,10 @@ def _of_devices(array: Array, lengths: tuple[int, ...], order: tuple[int, ...]) 
     """Return the checksum of an array whose axes are stored in `order`. `lengths` are in natural order."""
     index, inside = jnp.zeros((), np.uint32), jnp.ones((), bool)
     for stored, axis in enumerate(order):
-        along = jax.lax.broadcasted_iota(np.uint32, (array.shape[stored], *[1] * (array.ndim - stored - 1)), 0)
-        index = index + along * np.uint32(math.prod(lengths[axis + 1 :]) % 2**32)
+        cell = along(jnp.arange(array.shape[stored], dtype=np.uint32), stored - array.ndim, array.ndim)
+        index = index + cell * np.uint32(math.prod(lengths[axis + 1 :]) % 2**32)
         if array.shape[stored] != lengths[axis]:
-            inside = inside & (along < np.uint32(lengths[axis]))
+            inside = inside & (cell < np.uint32(lengths[axis]))
     hashes = _hashes(_words(array, jax.lax.bitcast_convert_type), index)
     return jnp.sum(jnp.where(inside, hashes, np.uint32(0)), dtype=np.uint32)
 

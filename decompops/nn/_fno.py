@@ -13,6 +13,7 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
+from .._broadcast import along
 from .._check import check_count, check_flag
 from .._operator.base import AbstractTyped
 from .._operator.fft import FFT
@@ -179,4 +180,4 @@ def pointwise(linear: eqx.nn.Linear, x: Array, ndim: int) -> Array:
     """Apply an affine map to the channels in each cell. The grid has `ndim` axes."""
     grid = string.ascii_uppercase[:ndim]
     y = jnp.einsum(f"oi,...i{grid}->...o{grid}", linear.weight, x)
-    return y if linear.bias is None else y + linear.bias[(slice(None), *[None] * ndim)]
+    return y if linear.bias is None else y + along(linear.bias, -ndim - 1, y.ndim)

@@ -16,6 +16,7 @@ from jax import Array, lax
 from jaxtyping import Inexact
 
 from .._box import Box, Number, check_box
+from .._broadcast import aligned
 from .._check import check_count, check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -210,7 +211,7 @@ class KolmogorovForcing(AbstractSpectral):
         size = _vector.cast(self.amplitude, u) * (size_of_constant(transform) / 2)
         sine = size * jnp.where(there, -jnp.sign(number[1]), 0)  # This is the imaginary part; the real part is zero.
         if self.of == "vorticity":
-            return jnp.zeros_like(u) + (self.wavenumbers(u)[1] * sine).astype(u.dtype)
+            return jnp.zeros_like(u) + aligned((self.wavenumbers(u)[1] * sine).astype(u.dtype), u)
         along_x = lax.complex(jnp.zeros_like(sine), sine)
         rest = [jnp.zeros_like(along_x)] * (len(number) - 1)
-        return jnp.zeros_like(u) + _vector.stack((along_x, *rest), len(number))
+        return jnp.zeros_like(u) + aligned(_vector.stack((along_x, *rest), len(number)), u)

@@ -8,6 +8,7 @@ from jax import Array
 from jaxtyping import Inexact
 
 from .._box import Box, Number
+from .._broadcast import aligned
 from .._check import check_flag, check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -65,7 +66,7 @@ class KuramotoSivashinsky(AbstractEquation):
         slope = _vector.components(gradient, nabla.ndim)
         half = _vector.cast(self.scale, u) / 2
         rate = self.from_grid(-half * _vector.total(part**2 for part in slope))
-        mean = _vector.aligned(_vector.squared(self.wavenumbers(u)) == 0, rate)
+        mean = aligned(_vector.squared(self.wavenumbers(u)) == 0, rate)
         return jnp.where(mean, 0, rate) if self.keep_mean else rate
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Inexact
 
 from .._blocks import axis_names
 from .._box import Box, Number
+from .._broadcast import aligned
 from .._check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -101,7 +102,7 @@ class PassiveScalar(AbstractEquation):
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         rest, _ = self._parts(u)
         inner = jnp.asarray(self.equation.linear(rest))
-        inner = _vector.aligned(inner, rest) * jnp.ones_like(rest, dtype=inner.dtype)
+        inner = aligned(inner, rest) * jnp.ones_like(rest, dtype=inner.dtype)
         decay = -_vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
         return self._join(inner, decay.astype(inner.dtype))
 

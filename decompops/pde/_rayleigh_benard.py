@@ -9,6 +9,7 @@ from jax import Array, lax
 from jaxtyping import Inexact, Real
 
 from .._box import Box, Number, check_box
+from .._broadcast import aligned
 from .._check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -147,6 +148,6 @@ class RayleighBenard(AbstractWallFlow):
         points = self.fft.bases[0].points(shape[0]).reshape(-1, *[1] * (self.ndim - 1))
         position = jnp.asarray(points, bottom.dtype)
         # The spectrum of a linear profile has only the coefficients of the Chebyshev polynomials T_0 and T_1.
-        bottom, top = (_vector.aligned(wall, position) for wall in (bottom, top))
+        bottom, top = (aligned(wall, position) for wall in (bottom, top))
         spectrum = self.transform(bottom * (1 - position) + top * position)
         return jnp.expand_dims(lax.slice_in_dim(spectrum, 0, 2, axis=0), 0)

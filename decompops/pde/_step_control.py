@@ -12,6 +12,7 @@ from jax import Array
 from jaxtyping import Float, Inexact
 
 from .._box import Number, check_box
+from .._broadcast import along
 from .._check import check_number
 from ..spectral import _vector
 from ._equation import Time
@@ -88,8 +89,8 @@ class CFL(AbstractStepControl):
         rate: Any = 0.0
         for axis, part in enumerate(_vector.components(fields, ndim)[:ndim]):
             spacing = _spacing(transform.bases[axis].points(shape[axis]), stored[axis])
-            along = jnp.asarray(spacing.reshape(-1, *(1,) * (ndim - 1 - axis)), part.dtype)
-            rate = rate + jnp.abs(part) / (along * _vector.cast(sizes[axis], part))
+            width = jnp.asarray(along(spacing, axis - ndim, part.ndim), part.dtype)
+            rate = rate + jnp.abs(part) / (width * _vector.cast(sizes[axis], part))
         return self.number / jnp.max(rate)
 
 

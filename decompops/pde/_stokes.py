@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from .._box import Number
+from .._broadcast import aligned
 from ..spectral import _vector
 from ..spectral._chebyshev import Lines
 
@@ -76,7 +77,7 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
     """
     lines, ndim = modes.lines, modes.lines.ndim
     across, *along = map(lines.pairs, _vector.components(u, ndim))
-    uniform = _vector.aligned(modes.is_uniform, across)
+    uniform = aligned(modes.is_uniform, across)
     # The double integral of the Laplacian of the normal velocity needs no derivative along the first axis.
     divergence = _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
     # The pressure is eliminated with the divergence of its gradient, and not with its Laplacian. So the divergence of

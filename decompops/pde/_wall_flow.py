@@ -14,8 +14,8 @@ from .._basis.chebyshev import Chebyshev
 from .._basis.fourier import Fourier
 from .._blocks import axis_names
 from .._box import Box, Number, check_box
+from .._broadcast import aligned, along
 from .._operator.transform import AbstractTransform
-from .._reductions import along
 from .._structure import Structure
 from ..spectral import _vector
 from ..spectral._chebyshev import Lines
@@ -140,7 +140,7 @@ class AbstractWallFlow(AbstractSplitEquation):
         lines = modes.lines
         parts = _vector.times(modes.slope, lines.wall_slopes(lines.pairs(u)))
         even, odd = (lax.index_in_dim(parts, i, axis=lines.axis + 1, keepdims=False) for i in (0, 1))
-        inverse = _vector.aligned(_vector.inverse(one), u)
+        inverse = aligned(_vector.inverse(one), u)
         grid = tuple(range(-self.ndim, 0))
         return jnp.stack([jnp.sum(jnp.real(part * inverse), axis=grid) for part in (odd + even, odd - even)], axis=-1)
 

@@ -7,6 +7,7 @@ from jax import Array, lax
 from jaxtyping import Inexact
 
 from .._box import Box, Number
+from .._broadcast import aligned
 from .._check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -59,7 +60,7 @@ class Wave(AbstractEquation):
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         ndim = self.fft.decomposition.ndim
         _, rate = _vector.components(u, ndim)
-        mean = _vector.aligned(self._frequency(u), rate) == 0
+        mean = aligned(self._frequency(u), rate) == 0
         return _vector.stack((jnp.where(mean, rate, 0), jnp.zeros_like(rate)), ndim)
 
     def _frequency(self, u: Array) -> Array:

@@ -11,10 +11,10 @@ from jax.core import Tracer
 
 from .._blocks import Blocks
 from .._box import Box
+from .._broadcast import along
 from .._byte_order import device_array
 from .._grid import Grid, grid_of
 from .._layout import Field, Layout
-from .._reductions import along
 
 
 Reduction = Literal["max", "min", "sum"]

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from .._broadcast import aligned
 from ._across import AbstractAcross
 from ._tridiagonal import tridiagonal_solve
-from ._vector import aligned, times
+from ._vector import times
 
 
 @dataclass(frozen=True, eq=False)

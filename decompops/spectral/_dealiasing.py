@@ -12,8 +12,8 @@ from jax import Array
 from jaxtyping import Inexact
 
 from .._box import Box
+from .._broadcast import aligned
 from .._operator.transform import AbstractTransform
-from . import _vector
 from ._check import check_fft
 
 
@@ -143,7 +143,7 @@ class Mask(AbstractDealiasing):
         numbers = transform.wavenumbers(box=Box(2 * math.pi), dtype=jnp.finfo(spectrum.dtype).dtype)
         limits = (self.fraction * (n // 2) - 1 for n in check_fft(transform))
         kept = functools.reduce(operator.and_, (jnp.abs(k) <= limit for k, limit in zip(numbers, limits)))
-        return jnp.where(_vector.aligned(kept, spectrum), spectrum, 0)
+        return jnp.where(aligned(kept, spectrum), spectrum, 0)
 
 
 def check_dealiasing(name: str, value: Any) -> AbstractDealiasing | None:

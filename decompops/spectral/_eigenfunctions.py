@@ -19,8 +19,9 @@ from jax import Array, lax
 
 from .._basis.chebyshev import Chebyshev
 from .._basis.short_lines import folded, halved, multiply, unfolded
+from .._broadcast import aligned
 from ._across import AbstractAcross, Wall
-from ._vector import aligned, times
+from ._vector import times
 
 
 class Eigenfunctions(NamedTuple):

@@ -26,7 +26,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Inexact, Real
 
-from .._reductions import along
+from .._broadcast import along
 from .._typed import equally_varying
 from ._vector import times
 

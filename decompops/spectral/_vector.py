@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from .._broadcast import aligned
 from .._operator.transform import Wavenumbers
 from .._typed import whole_along
 
@@ -60,14 +61,6 @@ def joined(vectors: Iterable[Array], ndim: int) -> Array:
 def total(terms: Iterable[Array]) -> Array:
     """Return the sum of one or more terms."""
     return functools.reduce(operator.add, terms)
-
-
-def aligned(constant: Array, like: Array) -> Array:
-    """Return `constant`, which broadcasts against `like`, with at least as many axes as `like`.
-
-    JAX's setting `jax_numpy_rank_promotion` may forbid a product of arrays of different ranks.
-    """
-    return lax.broadcast_to_rank(constant, max(constant.ndim, like.ndim))
 
 
 def times(factor: Array, spectrum: Array) -> Array:

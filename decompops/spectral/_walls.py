@@ -19,6 +19,7 @@ from .._basis.chebyshev import Chebyshev
 from .._basis.points import Points
 from .._blocks import axis_names
 from .._box import Box, Number, check_box
+from .._broadcast import aligned
 from .._check import check_number
 from .._decomposition import Decomposition
 from .._layout import check_global
@@ -137,7 +138,7 @@ class AbstractWallSolver(AbstractDerivable):
             line = place(sign * line, spec(*names[:1], *[None] * (ndim - 1)))
             if values.ndim >= ndim > 1 and values.shape[1 - ndim :] == field.shape[1 - ndim :]:
                 values = place(values, spec(*[None] * (values.ndim - ndim + 1), *names[1:]))
-            field = field + line.astype(field.dtype) * values
+            field = field + aligned(line.astype(field.dtype), field) * aligned(values, field)
         return field
 
     def _solve(
