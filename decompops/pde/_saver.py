@@ -58,6 +58,15 @@ class Saver:
         self._last, self.pace = time.monotonic(), Pace()
         self._saved: tuple[int, float] | None = None  # The steps and the time of the newest checkpoint.
 
+    def claim(self) -> Exception | None:
+        """Claim the folder of checkpoints, and return the error if that fails. A finished run needs no claim."""
+        try:
+            if self._checkpoints is not None:
+                self._checkpoints.claim()
+        except (OSError, RuntimeError) as error:
+            return error
+        return None
+
     def restored(
         self, clock: Clock, first: Position, interval: float | None, observed: Observed
     ) -> tuple[Clock, Position] | None:

@@ -200,10 +200,11 @@ def simulate(
         checkpoints = None if checkpoint is None else stack.enter_context(Checkpoints(checkpoint))
         writer = stack.enter_context(Writer())
         saver = Saver(checkpoints, writer, request, minutes, solver.in_structure, described(solver, args))
+        refused = saver.claim()  # Until the claim, another job may save a newer checkpoint.
         found = saver.restored(clock, position, interval, observed)
         clock, position = found or (clock, position)
-        if checkpoints is not None and position.intervals < clock.intervals:
-            checkpoints.claim()  # An error now saves the time until the first checkpoint.
+        if refused is not None and position.intervals < clock.intervals:
+            raise refused  # An error now saves the time until the first checkpoint.
         run = _Run(solver if clock.dt is None else with_dt(solver, clock.dt), args, clock, control)
         report = stack.enter_context(show_progress(progress, clock.start, clock.time(position), clock.end))
 

@@ -166,6 +166,41 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_first_step(tmp_path,
         run(0.2, folder, write=pde.Snapshots(snapshots / "{}.zarr"))
 
 
+@pytest.mark.parametrize("before", [None, 0.1])
+def test_a_run_continues_from_what_an_earlier_job_saved_until_the_claim(tmp_path, monkeypatch, before):
+    """An earlier job may save its last checkpoint while the next job starts."""
+    if before is not None:
+        run(before, tmp_path)
+    claim, steps = io.Checkpoints.claim, []
+
+    def claim_late(checkpoints):
+        monkeypatch.undo()
+        run(0.2, tmp_path)
+        monkeypatch.setattr(pde._simulate._Run, "advance", look)
+        claim(checkpoints)
+
+    def look(program, position, most):
+        steps.append(position.steps)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(io.Checkpoints, "claim", claim_late)
+    with pytest.raises(KeyboardInterrupt):
+        run(0.3, tmp_path)
+    assert steps == [10]
+
+
+def test_a_finished_run_needs_no_claim(tmp_path, monkeypatch):
+    expected = run(0.1, tmp_path)
+
+    def refuse(checkpoints):
+        raise BlockingIOError(errno.EWOULDBLOCK, "another program saves checkpoints")
+
+    monkeypatch.setattr(io.Checkpoints, "claim", refuse)
+    np.testing.assert_array_equal(run(0.1, tmp_path).u, expected.u)
+    with pytest.raises(BlockingIOError, match="another program saves checkpoints"):
+        run(0.2, tmp_path)
+
+
 def test_a_run_whose_checkpoints_are_all_damaged(tmp_path):
     run(0.1, tmp_path)
     cut(tmp_path / "5")
