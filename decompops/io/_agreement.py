@@ -2,7 +2,8 @@
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
@@ -10,6 +11,46 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from .._ownership import check_writable
+from ._contents import Damaged
+
+
+# The types of errors that all processes raise. Errors of other types become a `RuntimeError` on the other processes.
+_TYPES = (Damaged, ValueError, FileNotFoundError, OSError, TypeError, ImportError, RuntimeError)
+# The lengths of the texts that processes exchange, in bytes.
+_REASON, _TEXT = 1000, 32
+
+
+@contextmanager
+def raised_by_all() -> Iterator[None]:
+    """If this block raises an error on one process, raise an error of the same type on every process.
+
+    All processes must run this block, and it must not communicate. The other processes name the first process that
+    failed, and repeat its message.
+    """
+    error = None
+    try:
+        yield
+    except Exception as raised:
+        error = raised
+    number = next((i for i, kind in enumerate(_TYPES) if isinstance(error, kind)), len(_TYPES) - 1)
+    mine = bytes([0 if error is None else 1 + number]) + str(error).encode()[:_REASON].ljust(_REASON)
+    found = np.reshape(multihost_utils.process_allgather(np.frombuffer(mine, np.uint8)), (-1, len(mine)))
+    if not found[:, 0].any():
+        return
+    failed = int(np.flatnonzero(found[:, 0])[0])
+    kind: type[Exception] = _TYPES[found[failed, 0] - 1]
+    if error is not None and isinstance(error, kind):
+        raise error
+    reason = found[failed, 1:].tobytes().decode(errors="replace").strip()
+    raise kind(f"process {failed} failed: {reason}") from error
+
+
+def of_first_process(text: str) -> str:
+    """Return the text that the first process passes. It may have up to 32 bytes. All processes must call this."""
+    if jax.process_count() == 1:
+        return text
+    mine = np.frombuffer(text.encode()[:_TEXT].ljust(_TEXT), np.uint8)
+    return np.asarray(multihost_utils.broadcast_one_to_all(mine)).astype(np.uint8).tobytes().decode().strip()
 
 
 def check_writable_by_all(folder: Path) -> None:

@@ -11,11 +11,9 @@ from typing import Any, BinaryIO
 from weakref import WeakValueDictionary
 
 import jax
-import numpy as np
-from jax.experimental import multihost_utils
 
 from .._ownership import check_writable, identity_of, locked, mark, new_identity, share
-from ._agreement import agree, error_of
+from ._agreement import agree, error_of, of_first_process
 
 
 KIND = "checkpoints"
@@ -48,7 +46,7 @@ class CheckpointFolder:
 
     def __init__(self, path: Path):
         self.path = path
-        self.identity = _of_first_process(identity_of(path, KIND))
+        self.identity = of_first_process(identity_of(path, KIND) or "") or None
         self._lock: _Lock | None = None
 
     def build_name(self, step: int) -> str:
@@ -84,7 +82,7 @@ class CheckpointFolder:
         is_first = jax.process_index() == 0
         try:
             agree(error_of(self._begin) if is_first else None, self.path)
-            self.identity = _of_first_process(self.identity)
+            self.identity = of_first_process(self.identity or "") or None
             agree(None if is_first else error_of(self._join), self.path)
         except BaseException:
             self.release()  # All processes must take part in the next attempt.
@@ -141,13 +139,3 @@ class CheckpointFolder:
         except OSError:  # The file system has no locks.
             return _Lock(None)
         return _Lock(file)
-
-
-def _of_first_process(identity: str | None) -> str | None:
-    """Return the identity that the first process found, so that all processes use the same one."""
-    if jax.process_count() == 1:
-        return identity
-    words = np.frombuffer(bytes.fromhex(identity or ""), np.uint8)
-    found = multihost_utils.broadcast_one_to_all(np.resize(words, 8) if identity else np.zeros(8, np.uint8))
-    identity = np.asarray(found).astype(np.uint8).tobytes().hex()
-    return identity if identity.strip("0") else None

@@ -12,6 +12,7 @@ from jax import Array
 from .._check import check_count
 from .._layout import Layout
 from .._structure import Structure
+from ._agreement import of_first_process, raised_by_all
 from ._barrier import Barrier, BrokenBarrier
 from ._checkpoint_folder import CheckpointFolder
 from ._checksums import checksum, checksum_of_json
@@ -161,26 +162,23 @@ class Checkpoints:
         **Raises:** `FileNotFoundError` if the checkpoint does not exist, or if another program removes it meanwhile.
         `ValueError` if it is damaged, if a different version of decompops wrote it in a different format, or if its
         arrays differ from `like` in number, shape or dtype. `ValueError` if a spectrum was saved with other bases or
-        modes than its structure has. Damage is detected by the checksum of every array.
+        modes than its structure has. Damage is detected by the checksum of every array. If one process fails, every
+        process raises an error of the same type.
 
         **Warns:** if the box of a state differs from the saved one.
         """
         self.wait()
-        step = self.latest if step is None else step
-        if step is None or step not in self._manager.all_steps():
-            raise FileNotFoundError(
-                f"`step` must be the number of a checkpoint in {self.folder}, which has {self._manager.all_steps()}; "
-                f"got {step}."
-            )
+        step = self._existing(step)
         try:
             return self._restore(self.path(step), like, structures)
         except Damaged as error:
-            before, _ = self.steps[-1], self._manager.reload()
-            if step not in self.steps or self.steps[-1] > before:
-                raise FileNotFoundError(
-                    f"`step` must be a checkpoint that stays while it is read; got {step}, but another program saves "
-                    f"in {self.folder} and removes old checkpoints. Read the newest one, {self.latest}."
-                ) from error
+            with raised_by_all():
+                before, _ = self.steps[-1], self._manager.reload()
+                if step not in self.steps or self.steps[-1] > before:
+                    raise FileNotFoundError(
+                        f"`step` must be a checkpoint that stays while it is read; got {step}, but another program "
+                        f"saves in {self.folder} and removes old checkpoints. Read the newest one, {self.latest}."
+                    ) from error
             raise
 
     def contents(self, step: int) -> dict[str, dict[str, Any]]:
@@ -232,22 +230,41 @@ class Checkpoints:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _existing(self, step: int | None) -> int:
+        """Return the number of a checkpoint that every process finds: `step`, or the newest one of the first process.
+
+        Another program may be saving, so the processes may have seen different checkpoints.
+        """
+        wanted = of_first_process(str(self.latest if step is None else step))
+        with raised_by_all():
+            if wanted not in map(str, self.steps):
+                self._manager.reload()
+            if wanted not in map(str, self.steps):
+                raise FileNotFoundError(
+                    f"`step` must be the number of a checkpoint in {self.folder}, which has {self.steps}; got {wanted}."
+                )
+        return int(wanted)
+
     def _restore(self, where: Path, like: Any, structures: Any) -> dict[str, Any]:
         """Read the checkpoint `where`. See `restore`."""
-        known, leaves = self._facts(where)["leaves"], leaves_of(like, structures)
-        if known.keys() != leaves.keys():
-            missing, more = sorted(leaves.keys() - known.keys()), sorted(known.keys() - leaves.keys())
-            raise ValueError(
-                f"`like` must have the same leaves as the checkpoint {where}; got {missing}, which the checkpoint does "
-                f"not have, and lacks {more}."
-            )
-        for name, leaf in leaves.items():
-            leaf.check(name, known[name], where)
+        known = self._facts(where)["leaves"]
+        with raised_by_all():
+            leaves = leaves_of(like, structures)
+            if known.keys() != leaves.keys():
+                missing, more = sorted(leaves.keys() - known.keys()), sorted(known.keys() - leaves.keys())
+                raise ValueError(
+                    f"`like` must have the same leaves as the checkpoint {where}; got {missing}, which the checkpoint "
+                    f"does not have, and lacks {more}."
+                )
+            for name, leaf in leaves.items():
+                leaf.check(name, known[name], where)
         warn_of_other_boxes(leaves, known, where)
         arrays = self._arrays(where, {name: leaf for name, leaf in leaves.items() if not leaf.is_number}, known)
-        for name, found in _checksums(arrays, {name: leaves[name].stored(known[name]) for name in arrays}).items():
-            if found is not None and found != known[name]["checksum"]:
-                raise damaged(where, f"the checksum of {name} is wrong")
+        checksums = _checksums(arrays, {name: leaves[name].stored(known[name]) for name in arrays})
+        with raised_by_all():
+            for name, found in checksums.items():
+                if found is not None and found != known[name]["checksum"]:
+                    raise damaged(where, f"the checksum of {name} is wrong")
         values = {name: leaf.value(arrays.get(name), known[name]) for name, leaf in leaves.items()}
         paths, tree = jax.tree_util.tree_flatten_with_path(dict(like))
         return jax.tree.unflatten(tree, [values.get(name_of(path), leaf) for path, leaf in paths])

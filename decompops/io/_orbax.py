@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
-from jax.experimental import multihost_utils
 
+from ._agreement import raised_by_all
 from ._contents import damaged
 
 
@@ -22,16 +21,11 @@ def reader(handler: Any) -> Any:
 @contextmanager
 def reading_by_all(where: Path) -> Iterator[None]:
     """Raise `Damaged` on every process if reading fails on one process."""
-    error = None
-    try:
-        yield
-    except Exception as raised:  # The parts of orbax raise errors of many types.
-        error = raised
-    failed = np.ravel(multihost_utils.process_allgather(np.array(error is not None)))
-    if error is not None:
-        raise damaged(where, error) from error
-    if failed.any():
-        raise damaged(where, f"process {failed.argmax()} cannot read it")
+    with raised_by_all():
+        try:
+            yield
+        except Exception as error:  # The parts of orbax raise errors of many types.
+            raise damaged(where, error) from error
 
 
 def orbax_checkpoint() -> Any:

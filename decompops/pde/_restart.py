@@ -8,7 +8,6 @@ from typing import Any
 import jax
 
 from .._expansion import Mismatch
-from .._layout import exchange_numbers
 from .._structure import Structure
 from ..io import Checkpoints
 from ..io._contents import Damaged
@@ -85,21 +84,16 @@ def _newest(
     observed: Observed,
     description: dict[str, Any],
 ) -> tuple[int, dict[str, Any]]:
-    """Return the number and the values of the newest checkpoint that all processes can read.
+    """Return the number and the values of the newest checkpoint that is not damaged.
 
     Warn of newer checkpoints that are damaged.
     """
-    mesh: Any = structure.layout.mesh
     error = None
     for number in reversed(checkpoints.steps):
-        found = None
         try:
-            found = _read(checkpoints, number, structure, like, observed, description)
-        except Damaged as damage:
+            return number, _read(checkpoints, number, structure, like, observed, description)
+        except Damaged as damage:  # All processes raise it if one of them cannot read the checkpoint.
             error = damage
-        all_read = all(read for (read,) in exchange_numbers(mesh, int(found is not None)).values())
-        if found is not None and all_read:
-            return number, found
         if jax.process_index() == 0:
             warnings.warn(
                 f"The checkpoint {checkpoints.path(number)} is damaged. An older checkpoint is used instead.",

@@ -79,8 +79,8 @@ def refused(folder: Path) -> None:
         multihost_utils.sync_global_devices("changed")
         try:
             read()
-        except ValueError as error:
-            print(f"ValueError: {error}", flush=True)
+        except (ValueError, OSError) as error:
+            print(f"{type(error).__name__}: {error}", flush=True)
 
     with io.Checkpoints(folder) as checkpoints:
         checkpoints.save(0, {"u": u})
@@ -92,6 +92,23 @@ def refused(folder: Path) -> None:
         restore = lambda: checkpoints.restore({"u": u})
         attempt(lambda: file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]), restore)
         attempt(lambda: file.write_bytes(data[:at]), restore)  # Only the last process reads this file.
+        name = "uv"[jax.process_index()]
+        attempt(lambda: file.write_bytes(data), lambda: checkpoints.restore({name: u}))
+
+        def restore_unseen(process: int, *, at_once: bool) -> None:
+            """Restore while one process does not find the checkpoint: at the beginning, or only after an error."""
+            if jax.process_index() == process:
+                checkpoints._names.find_all = lambda folder: iter(())
+                if at_once:
+                    checkpoints._manager.reload()
+            try:
+                restore()
+            finally:
+                vars(checkpoints._names).pop("find_all", None)
+                checkpoints._manager.reload()
+
+        attempt(lambda: None, partial(restore_unseen, 1, at_once=True))
+        attempt(lambda: file.write_bytes(data[:at]), partial(restore_unseen, 0, at_once=False))
         attempt(lambda: facts.write_text(json.dumps(json.loads(facts.read_text()) | {"format": 3})), restore)
     for suffix, change in ((".zarr", newer_zarr), (".h5", newer_hdf5)):
         path = folder / f"u{suffix}"
