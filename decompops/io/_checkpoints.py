@@ -119,9 +119,9 @@ class Checkpoints:
         - `description`: a dictionary of strings, numbers and lists that says to what the checkpoint belongs. The method
             `description` returns it.
 
-        **Raises:** `ValueError` if `step` is not larger than all earlier numbers, or if `structures` has a name that
-        `tree` does not have. `TypeError` if `tree` is not a dictionary. The errors of `claim`. `OSError` or
-        `RuntimeError`, as in `wait`, if the previous checkpoint could not be written.
+        **Raises:** `ValueError` if `step` is not larger than all earlier numbers, if `structures` has a name that
+        `tree` does not have, or if an array has no elements. `TypeError` if `tree` is not a dictionary. The errors of
+        `claim`. `OSError` or `RuntimeError`, as in `wait`, if the previous checkpoint could not be written.
         """
         orbax = orbax_checkpoint()
         self.claim()
@@ -129,6 +129,11 @@ class Checkpoints:
             raise ValueError(f"`step` must be larger than the newest checkpoint, {self.latest}; got {step}.")
         leaves = leaves_of(tree, structures)
         arrays = {name: leaf.data for name, leaf in leaves.items() if not leaf.is_number}
+        for name, array in arrays.items():
+            if 0 in np.shape(array):
+                raise ValueError(
+                    f"`tree` must have arrays with elements; got shape {np.shape(array)} for {name}. Leave it out."
+                )
         checksums = _checksums(arrays, {name: leaf.layout for name, leaf in leaves.items()})
         known = {
             name: leaf.facts | ({"checksum": checksums[name]} if name in checksums else {})

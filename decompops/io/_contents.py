@@ -106,6 +106,10 @@ def describe(
     variables = {}
     for name, array in arrays.items():
         layout.check(array, f"arrays[{name!r}]")
+        if 0 in np.shape(array):
+            raise ValueError(
+                f"`arrays` must not be empty batches; got shape {np.shape(array)} for {name!r}. Leave it out."
+            )
         lead = np.shape(array)[: -len(lengths)]
         dims = (*(f"{name}_{i}" for i in range(len(lead))), *names)
         variables[name] = Variable(dims, (*lead, *lengths), native(np.dtype(array.dtype)))

@@ -169,8 +169,12 @@ def test_trees_that_do_not_fit_are_refused(tmp_path, run, plain):
             checkpoints.restore({"u": start(make_solver((1, 5))), "w": jnp.ones(3)})
         with pytest.raises(ValueError, match=r"`structures` must map some of the names .* to a `Structure`"):
             checkpoints.restore({"u": middle}, {"v": solver.in_structure})
-    with plain.io.Checkpoints(tmp_path) as checkpoints, pytest.raises(TypeError, match="`tree` must be a dictionary"):
-        checkpoints.save(1, [middle])
+    with plain.io.Checkpoints(tmp_path) as checkpoints:
+        with pytest.raises(TypeError, match="`tree` must be a dictionary"):
+            checkpoints.save(1, [middle])
+        for empty in (np.zeros((2, 0)), jnp.zeros(0)):
+            with pytest.raises(ValueError, match=r"`tree` must have arrays with elements; got shape .* for w"):
+                checkpoints.save(1, {"w": empty})
 
 
 @pytest.mark.parametrize("how", ["cut", "newer", "older", "lost"])

@@ -288,6 +288,15 @@ def test_a_damaged_file_is_refused(saved, fft, how, message):
         ({"path": "12:30.h5"}, ValueError, "`path` must have no colon in the name of an HDF5 file"),
         ({"arrays": {"u": [1.0]}}, TypeError, "`arrays` must be arrays of JAX or NumPy; got list for 'u'"),
         ({"arrays": {"u": np.ones((3, 4, 5))}}, ValueError, r"`arrays\['u'\]` must have shape"),
+        *(
+            (
+                {"path": path, "arrays": {"u": np.ones((*lead, *SHAPE))}},
+                ValueError,
+                "`arrays` must not be empty batches",
+            )
+            for path in ("u.zarr", "u.h5")
+            for lead in ((0,), (2, 0))
+        ),
         ({"grid": "fft"}, TypeError, "`grid` must be a transform such as `FFT3D`"),
         ({"space": "k"}, ValueError, r"`space` must be one of \('field', 'spectrum'\); got 'k'"),
         ({"time": "now"}, ValueError, "`time` must be one finite number; got 'now'"),
