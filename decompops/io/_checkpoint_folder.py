@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -87,6 +88,12 @@ class CheckpointFolder:
         except BaseException:
             self.release()  # All processes must take part in the next attempt.
             raise
+        if is_first and self._lock is not None and self._lock.file is None and (left := self._unfinished()):
+            warnings.warn(
+                f"{self.path} is on a file system without locks, so the unfinished checkpoints of killed programs stay "
+                f"there: {', '.join(left)}. Remove them when no program saves in this folder.",
+                stacklevel=4,
+            )
         return True
 
     def release(self) -> None:
@@ -122,13 +129,17 @@ class CheckpointFolder:
         self._lock = _LOCKS.get(str(self.identity)) or self._locked(alone=False)
         _LOCKS[str(self.identity)] = self._lock
 
+    def _unfinished(self) -> list[str]:
+        """Return the names of the checkpoints that are not complete."""
+        pattern = re.compile(f"[0-9]+-{self.identity}{re.escape(TEMPORARY)}")
+        return sorted(filter(pattern.fullmatch, os.listdir(self.path)))
+
     def _locked(self, *, alone: bool) -> _Lock:
         try:
             file = locked(self.path, alone=alone)
             if alone:
-                for name in os.listdir(self.path):
-                    if re.fullmatch(f"[0-9]+-{self.identity}{re.escape(TEMPORARY)}", name):
-                        shutil.rmtree(self.path / name, ignore_errors=True)
+                for name in self._unfinished():
+                    shutil.rmtree(self.path / name, ignore_errors=True)
                 share(file)
         except BlockingIOError as error:
             raise BlockingIOError(

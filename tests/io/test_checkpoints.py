@@ -1,7 +1,9 @@
 """Tests of checkpoints: a run stops and continues, on the same mesh and on other meshes."""
 
+import errno
 import itertools
 import json
+import os
 
 import decompops as dops
 import equinox as eqx
@@ -12,6 +14,7 @@ import optax
 import orbax.checkpoint
 import pytest
 from decompops import io, pde
+from decompops.io import _checkpoint_folder
 from decompops.io._checksums import checksum
 
 from helpers import assert_close, make_mesh, random_field
@@ -275,6 +278,25 @@ def test_what_a_killed_program_left_is_removed_by_the_next_save_only(tmp_path):
         checkpoints.save(5, {"i": 5})
         assert not unfinished.exists()
         assert checkpoints.restore({"i": 0}) == {"i": 5}
+
+
+def test_without_locks_a_warning_names_what_is_left(tmp_path, monkeypatch):
+    with io.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(2, {"i": 2})
+        unfinished = tmp_path / f"{checkpoints.path(3).name}.orbax-checkpoint-tmp"
+
+    def refuse(folder, *, alone):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(_checkpoint_folder, "locked", refuse)
+    with io.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(4, {"i": 4})  # No warning, because nothing is left.
+    unfinished.mkdir()
+    with io.Checkpoints(tmp_path) as checkpoints:
+        with pytest.warns(UserWarning, match=f"without locks, .* stay there: {unfinished.name}. Remove them"):
+            checkpoints.save(5, {"i": 5})
+        checkpoints.save(6, {"i": 6})  # The warning comes once.
+    assert unfinished.exists()
 
 
 def test_a_state_with_many_arrays(tmp_path):
