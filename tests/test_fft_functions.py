@@ -356,6 +356,34 @@ def test_forms_of_arguments_and_empty_batches_as_in_scipy(plain, name, options, 
     assert_close(got, expected)
 
 
+@pytest.mark.parametrize("mesh", [AUTO, PENCILS], ids=["auto", "explicit"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("rfft", {}), ("fftn", {"axes": (1, 2)}), ("dct", {"n": 8}), ("irfft", {"out_sharding": P("y", "x", None)})],
+)
+def test_empty_batches_are_sharded_like_others(name, options, mesh):
+    function = functools.partial(getattr(dops.fft, name), mesh=mesh, **options)
+    full, empty = (field(name, (n, *GRID[1:])) for n in (8, 0))
+    for arrays in ((full, empty), (put(mesh, full, "x", "y"), put(mesh, empty, "x", "y"))):
+        wanted, got = map(function, arrays)
+        assert got.sharding == wanted.sharding
+        assert got.dtype == wanted.dtype
+        assert np.asarray(got).shape == (0, *wanted.shape[1:])
+
+
+@pytest.mark.parametrize("place", [None, AUTO, PENCILS], ids=["no mesh", "auto", "explicit"])
+@pytest.mark.parametrize("shape", [(8, 0), (0,), (0, 0), (0, 3)])
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "ihfft", "dct", "idst", "irfft", "hfft"])
+def test_axes_without_elements_are_padded_with_zeros(name, shape, place):
+    x = np.zeros(shape)
+    wanted = getattr(scipy.fft, name)(x, n=8)
+    for array in (x, x if place is None else put(place, x)):
+        got = getattr(dops.fft, name)(array, n=8, mesh=place)
+        assert got.shape == wanted.shape
+        assert got.dtype == wanted.dtype
+        np.testing.assert_array_equal(got, 0)
+
+
 def test_lengths_and_axes_must_be_whole_numbers(plain):
     x = jnp.ones((4, 8))
     plain.fft.fft(x, n=8, axis=1)  # The result for 8 must not be remembered for 8.0.

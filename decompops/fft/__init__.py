@@ -13,10 +13,10 @@ All transforms take three more arguments by keyword:
     fewest exchanges; among several such shardings, the one for which devices send the fewest bytes.
 - `backend`: the backend that moves the data; `None` for the default of `dops.config`.
 
-The functions raise `ValueError` or `TypeError` if NumPy or SciPy would refuse the arguments, if the array is empty, if
-the mesh axes of `out_sharding` are unknown or do not divide the result, or if they are called inside a `shard_map` over
-the whole mesh. The functions also raise `ValueError` if no sequence of exchanges gives each device whole lines along
-every transformed axis.
+The functions raise `ValueError` or `TypeError` if NumPy or SciPy would refuse the arguments, if the mesh axes of
+`out_sharding` are unknown or do not divide the result, or if they are called inside a `shard_map` over the whole mesh.
+The functions also raise `ValueError` if no sequence of exchanges gives each device whole lines along every transformed
+axis.
 """
 
 from ._cosine import (

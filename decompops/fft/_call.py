@@ -13,7 +13,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from .._backend.base import NOBODY, AbstractBackend, Call, Caller
+from .._backend.base import AbstractBackend, Call, Caller
 from .._backend.xla import XLA
 from .._basis.base import AbstractBasis
 from .._basis.points import Points
@@ -26,7 +26,7 @@ from .._plan.plan import Plan
 from .._plan.route import NoRouteError
 from .._plan.whole import Entries, default_entries, undivided_axis, whole_array_plan
 from .._primitive import apply, apply_on_one_device, known
-from .._sharding import entries_of, explicit_spec, manual_axes, mesh_of
+from .._sharding import array_spec, entries_of, explicit_spec, manual_axes, mesh_of, place as put
 from .._typed import batch_in_type, plain
 
 
@@ -108,20 +108,34 @@ def transform(
     given = (given,) if function.several and not isinstance(given, tuple | None) else given
     arguments = given, _hashable(axes), norm, out_sharding
     widest = jax.dtypes.canonicalize_dtype(np.float64)
-    if 0 in x.shape:
-        return _empty(function, x, *arguments[:3], widest)
-    call, dtype = _call(function, x.shape, x.dtype, place, *arguments, backend, backend.caller(), widest)
+    shape = x.shape
+    if 0 in shape:
+        x, shape = _filled(function, x, *arguments[:2], 1 if place is None else math.prod(place.sizes.values()))
+    call, dtype = _call(function, shape, x.dtype, place, *arguments, backend, backend.caller(), widest)
+    if shape != x.shape:
+        return _empty(x.shape, shape, call, dtype, place)
     x = x if x.dtype == dtype else x.astype(dtype)
     return apply_on_one_device(call, x) if place is None else apply(call, x)
 
 
-def _empty(function: Function, x: Array, lengths: Any, axes: Any, norm: Any, widest: np.dtype) -> Array:
-    """Return the result for an array without elements: a batch of no fields."""
+def _filled(function: Function, x: Array, lengths: Any, axes: Any, devices: int) -> tuple[Array, tuple[int, ...]]:
+    """Pad transformed axes without elements with zeros, as NumPy does, if `lengths` are given.
+
+    Also returns the shape with a batch that all devices divide in the place of an empty batch.
+    """
     numbers = _axes(function, axes, lengths, x.ndim)
-    filled = tuple(n if axis in numbers else n or 1 for axis, n in enumerate(x.shape))
-    call, dtype = _call(function, filled, x.dtype, None, lengths, axes, norm, None, XLA(), NOBODY, widest)
-    shape = tuple(m if axis in numbers else n for axis, (n, m) in enumerate(zip(x.shape, call.plan.target.shape)))
-    return jnp.zeros(shape, call.plan.result_dtype(dtype))
+    if lengths is not None and any(x.shape[axis] == 0 for axis in numbers):
+        points = _points(function, tuple(n or 1 for n in x.shape), numbers, lengths)
+        x = jnp.zeros([n or points[axis] * (axis in numbers) for axis, n in enumerate(x.shape)], x.dtype)
+    return x, tuple(n if axis in numbers else n or devices for axis, n in enumerate(x.shape))
+
+
+def _empty(shape: tuple[int, ...], filled: tuple[int, ...], call: Call, dtype: np.dtype, place: Place | None) -> Array:
+    """Return the result for an empty batch of a `shape`, sharded like the result for the shape `filled`."""
+    target = call.plan.target
+    lengths = tuple(0 if n < m else result for n, m, result in zip(shape, filled, target.shape))
+    result = jnp.zeros(lengths, call.plan.result_dtype(dtype))
+    return result if place is None else put(result, NamedSharding(call.mesh, array_spec(call.mesh, target.spec)))
 
 
 def as_array(x: Any) -> Array:
