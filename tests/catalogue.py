@@ -20,6 +20,9 @@ from helpers import random_field
 
 KEY = jax.random.key(7)
 SHAPES = {2: (8, 8), 3: (8, 4, 4)}
+# A grid of two axes takes one axis of each mesh. The other axis, of two devices, is left over, and divides the number
+# of components of vectors. On a grid of three axes, it divides the four components of `RayleighBenard`.
+SIZES = {2: (2, 4), 3: (2, 2, 2)}
 
 
 class Entry(NamedTuple):

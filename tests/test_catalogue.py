@@ -17,13 +17,10 @@ import pytest
 from decompops import nn, pde, spectral
 from jax.sharding import NamedSharding, PartitionSpec as P
 
-from catalogue import Entry, catalogue
+from catalogue import SIZES, Entry, catalogue
 from helpers import assert_close, make_mesh
 
 
-# A grid of two axes takes one axis of each mesh. The other axis, of two devices, is left over, and divides the number
-# of components of vectors. On a grid of three axes, it divides the four components of `RayleighBenard`.
-SIZES = {2: (2, 4), 3: (2, 2, 2)}
 # These classes and functions compute nothing with a field: abstract classes, rules, bases, backends, errors, results.
 OTHERS = {
     *("Box", "Cells", "Chebyshev", "Cosine", "Fourier", "Points", "Sine", "CuDecomp", "CuDecompTuner", "MPI", "Native"),
