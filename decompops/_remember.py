@@ -92,7 +92,7 @@ def in_one_program(function: Callable[..., _T]) -> Callable[..., _T]:
 
     @functools.lru_cache(maxsize=64)
     def program(structure: Any, constants: tuple) -> Callable | None:
-        def fill(values: Iterable) -> list:
+        def fill(values: Iterable) -> tuple:
             rest = iter(values)
             return jax.tree.unflatten(structure, [constant[0] if constant else next(rest) for constant in constants])
 

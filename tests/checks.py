@@ -238,7 +238,7 @@ def stress(backend) -> None:
     values = [random_field(UNEVEN, np.complex128, seed) for seed in range(3)]
     blocks = [fft.decomposition.shard(u) for u in values]
     # `turned` multiplies the modes between the transforms. Otherwise, the errors of two wrong transforms could cancel.
-    turned = np.exp(1j * np.arange(UNEVEN[1]))[:, None]
+    turned = np.exp(1j * np.arange(UNEVEN[1]))[None, :, None]
     both = jax.jit(lambda u, v: (fft.inverse(turned * fft(v)), exchange(u), fft(u)))
     under_way = []
     for i in np.random.default_rng(0).integers(3, size=60).tolist():

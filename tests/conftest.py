@@ -51,6 +51,17 @@ def plain():
     return unchecked
 
 
+@pytest.fixture(autouse=True)
+def no_rank_promotion(request):
+    """Let JAX raise an error where arrays of different ranks are combined, except in tests marked `promotes_ranks`.
+
+    In these tests, the test itself or an example combines such arrays, as most users do.
+    """
+    promotes = request.node.get_closest_marker("promotes_ranks") is not None
+    with jax.numpy_rank_promotion("allow" if promotes else "raise"):
+        yield
+
+
 @pytest.hookimpl(tryfirst=True)  # This hook must run before pytest-xdist reads the groups.
 def pytest_collection_modifyitems(config, items):
     """Let one worker run all tests of a file, so that these tests share fixtures and compiled programs."""

@@ -250,6 +250,7 @@ def closures():
     return made + [weighted(jnp.asarray(w, jnp.float32)) for w in (np.arange(8), np.ones(8), np.ones((8, 1)))]
 
 
+@pytest.mark.promotes_ranks
 def test_no_operator_is_answered_from_the_entry_of_another(counted, tmp_path):
     path, number = tmp_path / "choices.json", len(closures())
     assert counted(closures(), path) == number
@@ -257,6 +258,7 @@ def test_no_operator_is_answered_from_the_entry_of_another(counted, tmp_path):
     assert len(json.loads(path.read_text())) == 1 + number  # The first entry marks the file as one of decompops.
 
 
+@pytest.mark.promotes_ranks
 def test_another_process_finds_the_entry(counted, tmp_path):
     """Another process finds the cache entry.
 

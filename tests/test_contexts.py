@@ -167,6 +167,7 @@ def test_an_array_that_a_compiled_program_closes_over(prepare):
         assert_close(jax.jit(lambda fft=fft: fft(prepare(u)))(), fft(prepare(u)), 1e-5)
 
 
+@pytest.mark.promotes_ranks
 def test_an_array_that_a_shard_map_over_another_axis_closes_over():
     mesh = make_mesh((2, 2, 2), names=("c", "x", "y"))
     fft = dops.FFT3D(mesh, shape=(4, 4, 4), real=True)

@@ -172,6 +172,7 @@ def test_ortho_transform_is_unitary():
     ("sizes", "axis_contiguous"), [((8, 1), False), ((1, 8), False), ((2, 4), False), ((4, 2), True), ((8,), True)]
 )
 @pytest.mark.parametrize("real", [False, True])
+@pytest.mark.promotes_ranks
 def test_gradient_of_power(real, sizes, axis_contiguous):
     """By Parseval's theorem, the gradient of sum |F u|^2 is 2 N u. The gradient is sharded like u.
 

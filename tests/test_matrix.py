@@ -59,6 +59,10 @@ def spectral_operators(fft):
     }
 
 
+def times(factors, u):
+    return jax.lax.broadcast_to_rank(factors, u.ndim) * u
+
+
 def rolled_out(solver, u):
     fft = solver.equation.transform
     return fft.inverse(solver.rollout(fft(u), 2)[0])
@@ -75,11 +79,11 @@ def other_functions(fft):
         "NavierStokes": pde.NavierStokes(fft, 0.1),
     }
     return {
-        "GaussianRandomField": lambda u: u * field(KEY),
+        "GaussianRandomField": lambda u: times(field(KEY), u),
         "mean_square": lambda u: spectral.mean_square(fft, fft(u)),
         "power_spectrum": lambda u: spectral.power_spectrum(fft, u).power,
-        "white_noise": lambda u: u * spectral.white_noise(fft.decomposition, KEY),
-        "wavenumbers": lambda u: fft(u) * sum(fft.wavenumbers(dtype=u.dtype)).astype(complex),
+        "white_noise": lambda u: times(spectral.white_noise(fft.decomposition, KEY), u),
+        "wavenumbers": lambda u: times(sum(fft.wavenumbers(dtype=u.dtype)).astype(complex), fft(u)),
         **{name: lambda u, e=equation: pde.RealSpace(e)(0.0, u) for name, equation in equations.items()},
         "ETDRK": lambda u: rolled_out(pde.ETDRK(equations["Diffusion"], 0.1, 2), u),
         "FNO3D": lambda u: nn.FNO3D(fft, 3, 1, width=2, modes=1, depth=1, key=KEY)(u),

@@ -94,7 +94,7 @@ def test_a_transform_of_some_modes(sizes, kind, options, shape, modes, platform,
 
         # In Parseval's theorem, `multiplicity` is the weight of each stored mode.
         power = {"backward": 1, "ortho": 0, "forward": -1}[norm]
-        total = np.sum(multiplicity * abs(np.asarray(there)) ** 2)
+        total = np.sum(np.asarray(multiplicity) * abs(np.asarray(there)) ** 2)
         assert total == pytest.approx(np.sum(abs(np.asarray(back)) ** 2) * float(np.prod(shape)) ** power, rel=1e-12)
         for wave, j, length, axis in zip(waves, stored_modes(modes, real=real), (1.0, 2.0, 3.0), range(3)):
             position = (2, 0, 1)[axis] if contiguous else axis

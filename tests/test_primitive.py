@@ -134,6 +134,7 @@ def test_a_cotangent_from_elsewhere_is_placed_like_an_input(kind, ambient):
 
 
 @pytest.mark.parametrize(("name", "ambient"), [(name, bool(i % 2)) for i, name in enumerate(NAMES)])
+@pytest.mark.promotes_ranks
 def test_a_tangent_from_elsewhere_is_placed_like_an_input(name, ambient):
     """Test tangents that are not sharded, as random probes and unit vectors are, on Explicit axes.
 

@@ -172,6 +172,7 @@ def test_inside_a_shard_map_over_the_batch_axis(kind):
         assert_close(mapped(put(group, u, "c", "x", "y", None)), expected)
 
 
+@pytest.mark.promotes_ranks
 def test_new_leading_axes():
     def gradient(h):
         return jnp.stack([h[..., 2:, 1:-1, 1:-1], h[..., 1:-1, 2:, 1:-1], h[..., 1:-1, 1:-1, 2:]]) - h[MIDDLE]

@@ -60,7 +60,7 @@ def joined(vectors: Iterable[Array], ndim: int) -> Array:
 
 def total(terms: Iterable[Array]) -> Array:
     """Return the sum of one or more terms."""
-    return functools.reduce(operator.add, terms)
+    return functools.reduce(lambda a, b: aligned(a, b) + aligned(b, a), terms)
 
 
 def times(factor: Array, spectrum: Array) -> Array:

@@ -12,6 +12,7 @@ import example
 from helpers import assert_close, make_mesh, put, random_field
 
 
+pytestmark = pytest.mark.promotes_ranks
 lpt_nbody = example.load("lpt_nbody")
 
 

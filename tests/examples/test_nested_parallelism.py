@@ -10,6 +10,7 @@ import example
 from helpers import assert_close, make_mesh, put
 
 
+pytestmark = pytest.mark.promotes_ranks
 nested_parallelism = example.load("nested_parallelism")
 
 

@@ -148,7 +148,7 @@ def test_loops_of_many_steps():
     mesh = make_mesh((8,))
     fft = dops.FFT3D(mesh, shape=(8, 8, 8), backend=NATIVE)
     u = random_field((8, 8, 8), np.complex128)
-    turned = np.exp(1j * np.arange(8))
+    turned = np.exp(1j * np.arange(8))[None, None]
 
     @jax.jit
     def program(v):

@@ -108,6 +108,7 @@ def test_kuramoto_sivashinsky_term_by_term():
     )
 
 
+@pytest.mark.promotes_ranks
 @jax.numpy_dtype_promotion("standard")  # exponax mixes dtypes.
 def test_exponax_takes_the_same_steps():
     """Steps of the equations equal exponax's steps.

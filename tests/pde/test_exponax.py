@@ -156,6 +156,7 @@ def cases(fft: dops.FFT) -> dict:
     return found
 
 
+@pytest.mark.promotes_ranks
 @jax.numpy_dtype_promotion("standard")  # exponax mixes dtypes.
 @pytest.mark.parametrize(
     ("shape", "sizes", "kind", "names"),

@@ -167,7 +167,7 @@ def test_a_force_may_depend_on_a_scalar():
 def test_components_that_a_state_does_not_have(equation):
     """A forcing that reads a missing component raises an error. By default, JAX reads the last component instead."""
     make, box = of_equation(equation)
-    made = lambda index: EQUATIONS[equation](lambda t, u, args: 0 * u + 0 * u[index], make(), box, Truncate())
+    made = lambda index: EQUATIONS[equation](lambda t, u, args: 0 * u + 0 * u[index][None], make(), box, Truncate())
     shape = made(0).in_structure.components + made(0).transform.out_layout.shape
     u = jax.ShapeDtypeStruct(shape, complex)
     count = 3 if equation == "in a scalar" else shape[0]

@@ -191,6 +191,7 @@ def test_a_derivative_is_the_limit_of_differences():
 
 
 @jax.numpy_dtype_promotion("standard")  # exponax mixes dtypes.
+@pytest.mark.promotes_ranks
 def test_gradients_are_those_of_exponax():
     n, dt, steps = 8, 0.05, 10
     fft = FFT3D(make_mesh((1, 1)), shape=(n, n, n), real=True)

@@ -240,6 +240,7 @@ def test_derivatives_are_those_of_finite_differences(name):
     assert_close(second, (gradient(at + 1e-5 * direction) - gradient(at - 1e-5 * direction)) / 2e-5, 1e-6)
 
 
+@pytest.mark.promotes_ranks
 @pytest.mark.parametrize("name", ["IMEXRK", "SBDF3"])
 def test_batches(name):
     """A batch has the same results with leading batch axes, under `vmap` of states, and under `vmap` of histories."""

@@ -37,6 +37,7 @@ def histogram(u, lengths, edges):
     return mean(k), mean(power), modes
 
 
+@pytest.mark.promotes_ranks
 @pytest.mark.parametrize(
     ("sizes", "kind", "shape", "real"),
     [

@@ -68,6 +68,7 @@ def test_row_sums(axis):
     assert_close(x, np.moveaxis(np.linalg.solve(matrix, np.moveaxis(b, axis, 0)), 0, axis), rtol=1e-5)
 
 
+@pytest.mark.promotes_ranks
 def test_derivatives():
     """Check first and second derivatives with respect to the coefficients and the right-hand side.
 
