@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import equinox as eqx
 import jax
 import numpy as np
 from jax import Array
@@ -84,10 +85,10 @@ def in_one_program(function: Callable[..., _T]) -> Callable[..., _T]:
     """Let an eager call of `function`, whose first argument has an `in_structure`, run as one compiled program.
 
     Otherwise, each operation would be a program of its own. Arrays and numbers are arguments of the program, so a new
-    coefficient or time step needs no new program. Flags, functions and the lengths of a `Box` belong to the program.
-    A function with variables may be a new object in each call, and each call would then compile a program. So a call
-    with such a function is not one program. A module on a mesh without devices has no program either, because its
-    devices are those of the array.
+    coefficient or time step needs no new program. Flags, functions of JAX and the lengths of a `Box` belong to the
+    program. A call with a function or a class of the user is not one program: its code may read variables that change,
+    or a function may be a new object in each call, which would then compile a program. A module on a mesh without
+    devices has no program either, because its devices are those of the array.
     """
 
     @functools.lru_cache(maxsize=64)
@@ -100,8 +101,10 @@ def in_one_program(function: Callable[..., _T]) -> Callable[..., _T]:
             module, *arguments = fill(values)
             return function(module, *arguments)
 
-        # The structure of the argument does not depend on the numbers.
-        if isinstance(fill(itertools.repeat(1.0))[0].in_structure.layout.mesh, AbstractMesh):
+        # Neither the classes nor the mesh depend on the numbers.
+        example = fill(itertools.repeat(1.0))
+        of_user = any(map(_is_of_user, jax.tree.leaves(example, is_leaf=_is_of_user)))
+        if of_user or isinstance(example[0].in_structure.layout.mesh, AbstractMesh):
             return None
         return jax.jit(run, inline=True)  # In a traced function, the operations are those of `function` itself.
 
@@ -116,6 +119,10 @@ def in_one_program(function: Callable[..., _T]) -> Callable[..., _T]:
         return compiled(tuple(leaf for leaf, constant in zip(leaves, constants) if constant is None))
 
     return call
+
+
+def _is_of_user(node: Any) -> bool:
+    return isinstance(node, eqx.Module) and type(node).__module__.partition(".")[0] not in ("decompops", "equinox")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -138,4 +145,4 @@ def _constant(leaf: Any, is_length: bool) -> tuple | None:
         if type(leaf) in (int, float, complex) or (of_numpy and leaf.dtype.isnative):
             return None
     # Equal numbers of different types, such as 1 and 1.0, may give results of different dtypes.
-    return (leaf, type(leaf)) if _is_small(leaf) else ()
+    return (leaf, type(leaf)) if _is_small(leaf) and not isinstance(leaf, FunctionType) else ()

@@ -112,3 +112,43 @@ def test_numbers_that_change_in_each_call_do_not_make_new_programs():
     u = fft.decomposition.shard(random_field(SHAPE))
     spectral.Helmholtz(fft, 0.5)(u)
     assert compilations(lambda: [spectral.Helmholtz(fft, shift)(u) for shift in (1.0, 1.5, 2.25)]) == []
+
+
+AMPLITUDE = 0.0
+
+
+def force(t, u, args):
+    return AMPLITUDE * u
+
+
+class Force(eqx.Module):
+    def __call__(self, t, u, args):
+        return force(t, u, args)
+
+
+class Forced(pde.NavierStokes):
+    def nonlinear(self, t, u, args=None):
+        return super().nonlinear(t, u, args) + force(t, u, args)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda fft: pde.NavierStokes(fft, 0.1, forcing=force),
+        lambda fft: pde.NavierStokes(fft, 0.1, forcing=Force()),
+        lambda fft: Forced(fft, 0.1),
+    ],
+    ids=["function", "module", "method"],
+)
+@pytest.mark.parametrize("step", [False, True], ids=["rate", "step"])
+def test_an_eager_call_sees_the_variables_that_a_force_reads(monkeypatch, make, step):
+    """A force may read a global variable. The rate, and a step of first order, are affine functions of its value."""
+    equation = make(dops.FFT2D(make_mesh((2, 2)), shape=(4, 4), real=True))
+    solver = pde.ETDRK(equation, 0.5, order=1)
+    results = []
+    u = equation.state(random_field((2, 4, 4)))
+    for amplitude in (0.0, 1.0, 3.0):
+        monkeypatch.setitem(globals(), "AMPLITUDE", amplitude)
+        results.append(np.asarray(solver.step(0.0, u) if step else equation(0.0, u)))
+    assert abs(results[1] - results[0]).max() > 0.1
+    assert_close(results[2] - results[0], 3 * (results[1] - results[0]))
