@@ -1,6 +1,6 @@
 """Tests of files, plots and saved runs where a mesh axis that shards no grid axis shards components or a batch.
 
-The slow tests take all transforms, forms of batches and equations of the catalogue.
+The tests marked `sweep` write every kind of transform and batch, and run several equations of the catalogue.
 """
 
 import re

@@ -14,9 +14,10 @@ from .._ownership import check_writable
 from ._contents import Damaged
 
 
-# The types of errors that all processes raise. Errors of other types become a `RuntimeError` on the other processes.
+# If a process raises an error of one of these types, all processes raise an error of this type. For an error of
+# another type, the other processes raise a `RuntimeError`.
 _TYPES = (Damaged, ValueError, FileNotFoundError, OSError, TypeError, ImportError, RuntimeError)
-# The lengths of the texts that processes exchange, in bytes.
+# The most bytes of an error message, and of a name or number, that a process sends to the others.
 _REASON, _TEXT = 1000, 32
 
 

@@ -238,7 +238,7 @@ class Checkpoints:
     def _existing(self, step: int | None) -> int:
         """Return the number of a checkpoint that every process finds: `step`, or the newest one of the first process.
 
-        Another program may be saving, so the processes may have seen different checkpoints.
+        While another program saves, some processes may already have found a checkpoint that others have not.
         """
         wanted = of_first_process(str(self.latest if step is None else step))
         with raised_by_all():

@@ -49,7 +49,7 @@ class Registry {
   Lines lines_of(const std::string& thread, const std::string& site);
   // Whether more than one Python thread has operators.
   bool has_several_threads() const { return has_several_threads_; }
-  // Whether a program of this process has the call.
+  // Whether a program that this process has compiled contains the call.
   bool is_compiled(const Identity& identity);
   // Records that a program of a Python thread has reached an operator. `run` is XLA's number for the execution. Throws
   // if another program of this thread has reached an operator since the last operator of this program. In this case,
