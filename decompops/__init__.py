@@ -1,20 +1,11 @@
 """Distributed linear operators on grids for JAX."""
 
-from ._typecheck import install as _install
+from ._common.typecheck import install as _install
 
 
 _install()  # The type checker checks only modules that are imported later.
 
-from . import (
-    _compat,
-    fft as fft,
-    io as io,
-    mpmd as mpmd,
-    nn as nn,
-    pde as pde,
-    plot as plot,
-    spectral as spectral,
-)
+from . import fft as fft, io as io, mpmd as mpmd, nn as nn, pde as pde, plot as plot, spectral as spectral
 from ._autotune.choose import autotune as autotune
 from ._autotune.cudecomp import CuDecompTuner as CuDecompTuner
 from ._autotune.trial import Trial as Trial
@@ -29,10 +20,11 @@ from ._basis.chebyshev import Chebyshev as Chebyshev
 from ._basis.cosine import Cosine as Cosine, Sine as Sine
 from ._basis.fourier import Fourier as Fourier
 from ._basis.points import Points as Points
-from ._box import Box as Box
-from ._config import config as config
-from ._decomposition import Decomposition as Decomposition
-from ._layout import Layout as Layout
+from ._common import compat as _compat
+from ._common.box import Box as Box
+from ._core.config import config as config
+from ._core.decomposition import Decomposition as Decomposition
+from ._core.layout import Layout as Layout
 from ._operator.base import AbstractOperator as AbstractOperator, Compose as Compose
 from ._operator.fft import FFT as FFT, FFT2D as FFT2D, FFT3D as FFT3D
 from ._operator.halo import HaloExchange as HaloExchange

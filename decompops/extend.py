@@ -24,12 +24,7 @@ of each.
 
 from ._autotune.trial import Task as Task
 from ._autotune.tuner import AbstractTuner as AbstractTuner
-from ._backend.base import (
-    AbstractBackend as AbstractBackend,
-    Call as Call,
-    Caller as Caller,
-    Counters as Counters,
-)
+from ._backend.base import AbstractBackend as AbstractBackend, Call as Call, Caller as Caller, Counters as Counters
 from ._backend.xla import move as move, run_stage as run_stage
 from ._basis.base import (
     AbstractBasis as AbstractBasis,
@@ -43,9 +38,9 @@ from ._basis.chebyshev import Chebyshev as Chebyshev
 from ._basis.cosine import Cosine as Cosine, RealToReal as RealToReal, Sine as Sine
 from ._basis.fourier import DFT as DFT, Fourier as Fourier
 from ._basis.points import Points as Points
-from ._blocks import Blocks as Blocks, Pencil as Pencil, axis_names as axis_names
-from ._box import Box as Box, Number as Number, check_box as check_box
-from ._check import (
+from ._common.blocks import Blocks as Blocks, Pencil as Pencil, axis_names as axis_names
+from ._common.box import Box as Box, Number as Number, check_box as check_box
+from ._common.check import (
     check_axes as check_axes,
     check_axis as check_axis,
     check_count as check_count,
@@ -55,8 +50,10 @@ from ._check import (
     check_shape as check_shape,
     check_up_to as check_up_to,
 )
-from ._decomposition import Decomposition as Decomposition
-from ._layout import Layout as Layout
+from ._core.decomposition import Decomposition as Decomposition
+from ._core.layout import Layout as Layout
+from ._core.registry import register_backend as register_backend
+from ._core.structure import Structure as Structure
 from ._operator.base import AbstractOperator as AbstractOperator, AbstractTyped as AbstractTyped
 from ._operator.derived import UNCHANGED as UNCHANGED, AbstractDerivable as AbstractDerivable, Form as Form
 from ._operator.planned import AbstractPlanned as AbstractPlanned, plan_in_form as plan_in_form
@@ -79,8 +76,6 @@ from ._plan.stage import (
     Scale as Scale,
 )
 from ._plan.transform import Norm as Norm, transform_plan as transform_plan
-from ._registry import register_backend as register_backend
-from ._structure import Structure as Structure
 from .pde._equation import AbstractEquation as AbstractEquation, Time as Time
 from .pde._products import AbstractProducts as AbstractProducts
 from .spectral import _vector

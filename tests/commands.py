@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from decompops import cli
+from decompops.tools import cli as cli
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
@@ -68,7 +68,7 @@ def parse(words: list[str]) -> argparse.Namespace | None:
         patch.setattr(cli, "parse", and_stop(cli.parse))
         patch.setattr(argparse.ArgumentParser, "parse_args", and_stop(argparse.ArgumentParser.parse_args))
         try:
-            importlib.import_module("decompops.cli" if words[0] == "decompops" else words[0]).main()
+            importlib.import_module("decompops.tools.cli" if words[0] == "decompops" else words[0]).main()
         except Parsed as end:
             return end.args[0]
         except SystemExit as end:

@@ -7,7 +7,7 @@ import numpy as np
 from decompops._basis.base import Run
 from decompops._basis.cosine import RealToReal
 from decompops._basis.fourier import DFT
-from decompops._blocks import Blocks
+from decompops._common.blocks import Blocks
 from decompops._plan.plan import Plan
 from decompops._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
 

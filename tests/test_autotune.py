@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import _registry
 from decompops._autotune import choose, trial
 from decompops._autotune.tuner import AbstractTuner
+from decompops._core import registry
 
 from helpers import assert_close, random_field
 
@@ -162,7 +162,7 @@ def test_open_options_are_tried_and_tuners_asked(clock, monkeypatch):
         *((Open(8), SLOW), (Open(16), FAST)),
         *((backend, mesh) for backend in (dops.XLA(), Open(1)) for mesh in meshes),
     ]
-    monkeypatch.setattr(_registry, "_registered", {"xla": dops.XLA, "open": Open, "mpi": dops.MPI})
+    monkeypatch.setattr(registry, "_registered", {"xla": dops.XLA, "open": Open, "mpi": dops.MPI})
     assert tried() == [(backend, mesh) for backend in (dops.XLA(), Open(2), Open(4)) for mesh in meshes]
 
 

@@ -1,4 +1,4 @@
-"""Tests of the gradients that `decompops._bench.adjoints` compares."""
+"""Tests of the gradients that `decompops.tools.bench.adjoints` compares."""
 
 from functools import partial
 
@@ -6,7 +6,7 @@ import decompops as dops
 import jax
 import numpy as np
 from decompops import pde
-from decompops._bench import adjoints
+from decompops.tools.bench import adjoints
 
 from helpers import make_mesh
 

@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 from decompops import XLA, Decomposition
-from decompops._bench import run as bench
-from decompops._bench.operators import operator_problem
-from decompops._bench.program import over_memory
-from decompops._bench.task import Task
+from decompops.tools.bench import run as bench
+from decompops.tools.bench.operators import operator_problem
+from decompops.tools.bench.program import over_memory
+from decompops.tools.bench.task import Task
 
 from helpers import make_mesh
 

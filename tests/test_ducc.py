@@ -9,8 +9,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from decompops import cli
 from decompops._backend import library
+from decompops.tools import cli as cli
 
 
 NAME = "ducc0-0.42.0"

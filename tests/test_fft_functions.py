@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.fft
-from decompops._blocks import flat_names
-from decompops._hlo import collectives
+from decompops._common.blocks import flat_names
 from decompops.fft import _call
+from decompops.tools.hlo import collectives
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from jax.sharding import NamedSharding, PartitionSpec as P
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from decompops import io, plot
-from decompops._grid import grid_of
+from decompops._operator.grid import grid_of
 
 import example
 from helpers import make_mesh, random_field
@@ -116,7 +116,7 @@ def test_one_error_for_all(tmp_path, plain, use, grid):
 
 
 def test_other_errors(plain):
-    find, fft = plain._grid.grid_of, plain.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8))
+    find, fft = plain._operator.grid.grid_of, plain.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8))
     for error, message, call in (
         (TypeError, "`grid` must be a transform with", lambda: find(fft.decomposition, (8, 8, 8), "spectrum")),
         (ValueError, r"`space` must be one of \('field', 'spectrum'\)", lambda: find(fft, (8, 8, 8), "k")),

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.signal
-from decompops._hlo import collectives
+from decompops.tools.hlo import collectives
 from jax.sharding import PartitionSpec as P
 
 from helpers import assert_close, assert_transposed, make_mesh, put, random_field

@@ -11,7 +11,7 @@ import decompops as dops
 import jax
 import pytest
 from decompops import pde
-from decompops._compat import avoid_deadlocks
+from decompops._common.compat import avoid_deadlocks
 
 from catalogue import Entry, catalogue
 from helpers import random_field

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops._hlo import Collective, collectives
+from decompops.tools.hlo import Collective, collectives
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec as P
 

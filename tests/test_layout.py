@@ -7,7 +7,7 @@ import decompops as dops
 import jax
 import numpy as np
 import pytest
-from decompops._blocks import Blocks
+from decompops._common.blocks import Blocks
 from jax.sharding import AbstractMesh, PartitionSpec as P
 
 from helpers import assert_close, make_mesh, random_field, spec_of

@@ -211,7 +211,7 @@ def test_another_ambient_mesh_is_refused_clearly(plain):
 @pytest.mark.parametrize("name", ["fft", "rfft", "transpose", "gradient"])
 def test_groups_stay_among_themselves(kind, name):
     """`jit(vmap(...))` over a batch that the group axis shards needs only all-to-alls inside the groups."""
-    from decompops._hlo import collectives
+    from decompops.tools.hlo import collectives
 
     mesh = make_mesh((2, 2, 2), kind)
     with jax.set_mesh(mesh):

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 from decompops._backend.base import Call
-from decompops._hlo import collectives
+from decompops.tools.hlo import collectives
 from jax.sharding import PartitionSpec as P
 
 from helpers import assert_adjoint, assert_close, assert_transposed, make_mesh, random_field, spec_of

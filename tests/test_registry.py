@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import decompops as dops
 import numpy as np
 import pytest
-from decompops import _registry, _selftest, cli
+from decompops._core import registry
 from decompops.extend import run_stage
+from decompops.tools import cli, selftest
 
 from helpers import assert_close, make_mesh, random_field
 
@@ -59,7 +60,7 @@ class Scaled(dops.XLA):
 
 @pytest.fixture(autouse=True)
 def _restore(monkeypatch):
-    monkeypatch.setattr(_registry, "_registered", dict(_registry._registered))
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     yield
     dops.config.update(backend=None)
 
@@ -79,8 +80,8 @@ def installed(tmp_path, monkeypatch):
 
 
 def test_a_registered_name_works_wherever_names_do(monkeypatch, capsys):
-    _registry.register_backend("scaled", Scaled)
-    _registry.register_backend("scaled", Scaled)
+    registry.register_backend("scaled", Scaled)
+    registry.register_backend("scaled", Scaled)
     mesh, u = make_mesh((2, 4)), random_field((8, 8, 8))
     assert_close(dops.Transpose(mesh, "z", "y", backend="scaled")(u), 2 * u)
     assert dops.Decomposition(mesh, backend="Scaled").backend == Scaled()
@@ -94,19 +95,18 @@ def test_a_registered_name_works_wherever_names_do(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "400")  # No line is wrapped.
     assert cli.main(["info"]) == 0
     assert "\nbackend scaled    available\n" in capsys.readouterr().out
-    monkeypatch.setattr(_selftest, "run", lambda *_: iter(()))
+    monkeypatch.setattr(selftest, "run", lambda *_: iter(()))
     assert cli.main(["selftest", "--backend", "scaled"]) == 0
     assert capsys.readouterr().out.startswith("Scaled(overlap=1, wire=None, factor=2.0) on 8 x cpu")
 
 
-def test_the_open_options_of_a_backend_come_from_the_defaults():
+def test_an_operator_sets_the_open_options_of_its_backend():
     class Open(dops.XLA):
-        def resolved(self, config):
-            return Scaled(3.0) if config.halo_backend == "nccl" else self
+        def resolved(self):
+            return Scaled(3.0)
 
-    _registry.register_backend("open", Open)
-    with dops.config.use(halo_backend="nccl"):
-        assert dops.Decomposition(make_mesh((8,)), backend="open").backend == Scaled(3.0)
+    registry.register_backend("open", Open)
+    assert dops.Decomposition(make_mesh((8,)), backend="open").backend == Scaled(3.0)
 
 
 @pytest.mark.parametrize(
@@ -124,19 +124,19 @@ def test_the_open_options_of_a_backend_come_from_the_defaults():
 )
 def test_bad_registrations(plain, name, backend_class, error, message):
     with pytest.raises(error, match=message):
-        plain._registry.register_backend(name, getattr(plain, backend_class))
+        plain._core.registry.register_backend(name, getattr(plain, backend_class))
 
 
 def test_an_entry_point_is_loaded_when_its_name_is_used(installed):
     assert dops.config.backend == dops.XLA()
     assert "plugin_of_test" not in sys.modules
-    assert "plugged" in _registry.backend_names()
+    assert "plugged" in registry.backend_names()
     assert "plugin_of_test" not in sys.modules
     u = random_field((8, 8, 8)).astype(np.complex128)
     fft = dops.FFT3D(make_mesh((2, 4)), backend="plugged")
     assert type(fft.decomposition.backend).__name__ == "Plugged"
     assert_close(fft(u), np.fft.fftn(u))
-    assert type(_registry.make_backend("xla")) is dops.XLA
+    assert type(registry.make_backend("xla")) is dops.XLA
 
 
 BROKEN = {
@@ -172,7 +172,7 @@ def test_broken_entry_points_do_not_break_the_others(installed, monkeypatch, cap
 
 
 def test_the_self_test_says_how_to_run_the_others(installed, monkeypatch, capsys):
-    monkeypatch.setattr(_selftest, "run", lambda *_: iter(()))
+    monkeypatch.setattr(selftest, "run", lambda *_: iter(()))
     assert cli.main(["selftest"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "not run: backend plugged: srun python -m decompops selftest --backend plugged" in lines

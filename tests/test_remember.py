@@ -10,7 +10,8 @@ import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import _remember, pde, spectral
+from decompops import pde, spectral
+from decompops._common import remember
 
 from helpers import assert_close, make_mesh, random_field
 
@@ -71,7 +72,7 @@ def test_equal_operators_share_a_program(name):
 
 
 def test_operators_with_arrays_or_closures_are_not_kept(monkeypatch):
-    monkeypatch.setattr(_remember, "_traced", {})
+    monkeypatch.setattr(remember, "_traced", {})
     fft = dops.FFT3D(make_mesh((2, 2)), shape=SHAPE, real=True)
     u = random_field(SHAPE)
 
@@ -85,7 +86,7 @@ def test_operators_with_arrays_or_closures_are_not_kept(monkeypatch):
     for symbol in (Scaled(jnp.array(2.0)), lambda kx, ky, kz: large + 0 * kx, lambda kx, ky, kz, large=large: large):
         operator = spectral.SpectralOperator(fft, symbol)
         assert_close(jax.jit(lambda u, operator=operator: (operator @ operator).T(u))(u), 4 * u)
-    assert _remember._traced == {}
+    assert remember._traced == {}
 
     def loss(factor):  # An operator with a traced array.
         return jnp.sum(spectral.SpectralOperator(fft, Scaled(factor)).T(u) ** 2)
@@ -95,7 +96,7 @@ def test_operators_with_arrays_or_closures_are_not_kept(monkeypatch):
 
 
 def test_the_number_of_operators_that_are_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr(_remember, "_MOST_TRACED", 3)
+    monkeypatch.setattr(remember, "_MOST_TRACED", 3)
     mesh, alive = make_mesh((2, 2)), []
     for width in range(1, 8):
         operator = dops.HaloExchange(mesh, width)

@@ -10,12 +10,13 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from decompops import XLA, cli
-from decompops._report import correctness, limits, run as running, scaling, sections, speed, tables
-from decompops._report.page import read, write_page
-from decompops._report.run import Report, end_after, without_private_names
-from decompops._report.setting import Clock, Setting
-from decompops._report.study import write_study
+from decompops import XLA
+from decompops.tools import cli as cli
+from decompops.tools.report import correctness, limits, run as running, scaling, sections, speed, tables
+from decompops.tools.report.page import read, write_page
+from decompops.tools.report.run import Report, end_after, without_private_names
+from decompops.tools.report.setting import Clock, Setting
+from decompops.tools.report.study import write_study
 
 import mpiexec
 

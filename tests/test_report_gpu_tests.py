@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 from decompops import XLA
-from decompops._report import gpu_tests
-from decompops._report.setting import Setting
+from decompops.tools.report import gpu_tests
+from decompops.tools.report.setting import Setting
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 

@@ -1,6 +1,6 @@
 """Tests of the section on hardware in a report."""
 
-from decompops._report import hardware
+from decompops.tools.report import hardware
 
 
 def test_hardware_without_any_tools(monkeypatch):

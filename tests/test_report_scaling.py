@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 from decompops import XLA
-from decompops._report import scaling
-from decompops._report.scaling import error_of_blocks, plane_wave, powers_of_two
-from decompops._report.setting import Clock, Setting, near_square
+from decompops.tools.report import scaling
+from decompops.tools.report.scaling import error_of_blocks, plane_wave, powers_of_two
+from decompops.tools.report.setting import Clock, Setting, near_square
 
 
 @pytest.mark.parametrize("nodes", [2**power for power in range(9)])

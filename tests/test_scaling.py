@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from decompops._bench.scaling import Costs, children, simulate
+from decompops.tools.bench.scaling import Costs, children, simulate
 
 
 def depth(rank: int) -> int:

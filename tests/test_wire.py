@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops._hlo import collectives
+from decompops.tools.hlo import collectives
 from jax.sharding import PartitionSpec as P
 
 from checks import make_mesh

@@ -12,8 +12,8 @@ import equinox as eqx
 import jax
 
 from .._backend.xla import XLA
-from .._decomposition import Decomposition
-from .._ownership import open_regular, replace_file
+from .._common.ownership import open_regular, replace_file
+from .._core.decomposition import Decomposition
 from .trial import Operator, Task
 
 

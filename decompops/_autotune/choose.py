@@ -10,10 +10,10 @@ import numpy as np
 from jax.sharding import Mesh
 
 from .._backend.base import AbstractBackend
-from .._check import check_count, check_flag, check_shape
-from .._decomposition import Decomposition
-from .._registry import all_backends, make_backend
-from .._sharding import AxisTypes
+from .._common.check import check_count, check_flag, check_shape
+from .._common.sharding import AxisTypes
+from .._core.decomposition import Decomposition
+from .._core.registry import all_backends, make_backend
 from . import cache as files
 from .trial import Operator, Task, Trial, fastest, there_and_back
 from .tuner import AbstractTuner

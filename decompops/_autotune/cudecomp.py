@@ -10,8 +10,8 @@ from jax.sharding import AbstractMesh
 from .._backend import grids, launch
 from .._backend.cudecomp import DTYPES, NAMES, CuDecomp, order_of
 from .._backend.xla import XLA
-from .._check import check_flag
-from .._decomposition import Decomposition
+from .._common.check import check_flag
+from .._core.decomposition import Decomposition
 from .._operator.fft import FFT3D
 from .._operator.halo import HaloExchange
 from .._plan.stage import Move

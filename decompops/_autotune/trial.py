@@ -13,10 +13,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .._backend.base import AbstractBackend
-from .._blocks import mesh_sizes
-from .._decomposition import Decomposition
+from .._common.blocks import mesh_sizes
+from .._common.sharding import AxisTypes
+from .._core.decomposition import Decomposition
 from .._operator.fft import FFT
-from .._sharding import AxisTypes
 
 
 Operator = Callable[[Decomposition], Callable]

@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Sequence
 
-from .._decomposition import Decomposition
+from .._core.decomposition import Decomposition
 from .trial import Task
 
 

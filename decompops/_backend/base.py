@@ -9,15 +9,14 @@ import jax
 from jax import Array
 from jax.sharding import AbstractMesh, Mesh
 
+from .._common.sharding import BatchEntry
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage
-from .._sharding import BatchEntry
 
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from .._config import Config
     from .._plan.lower import Wire
 
 
@@ -114,9 +113,8 @@ class AbstractBackend(abc.ABC):
     def start(self) -> None:  # noqa: B027 - most backends have nothing to do
         """Start JAX in a process that `launcher` has started. The command line calls this method before it uses JAX."""
 
-    def resolved(self, config: "Config") -> "AbstractBackend":
-        """Return a copy whose unset options are taken from `config`. An operator calls this method when it is built."""
-        del config
+    def resolved(self) -> "AbstractBackend":
+        """Return a copy without unset options. An operator calls this method when it is built."""
         return self
 
     def variants(self) -> "tuple[AbstractBackend, ...]":

@@ -2,8 +2,9 @@
 
 import functools
 import itertools
+import os
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh
 
-from .._blocks import Blocks, MeshAxis, axis_names
+from .._common.blocks import Blocks, MeshAxis, axis_names
 from .._plan.lower import Chunks, Wire
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Extend, Move
@@ -23,13 +24,11 @@ from .xla import extend_or_add, move, pad_end
 from .xla_halo import Message, messages_of, permute
 
 
-if TYPE_CHECKING:
-    from .._config import Config
-
 # The communication libraries and algorithms, by cuDecomp's names and in the order of cuDecomp's numbers.
 TransposeBackend = Literal["mpi_p2p", "mpi_p2p_pl", "mpi_a2a", "nccl", "nccl_pl", "nvshmem", "nvshmem_pl", "nvshmem_sm"]
 HaloBackend = Literal["mpi", "mpi_blocking", "nccl", "nvshmem", "nvshmem_blocking"]
 NAMES: dict[str, tuple[str, ...]] = {"transpose": get_args(TransposeBackend), "halo": get_args(HaloBackend)}
+VARIABLES = {"transpose": "DECOMPOPS_TRANSPOSE_BACKEND", "halo": "DECOMPOPS_HALO_BACKEND"}
 DTYPES = ("float32", "float64", "complex64", "complex128")
 
 
@@ -43,10 +42,10 @@ class CuDecomp(AbstractBackend):
     **Arguments:**
 
     - `transpose`: how transposes communicate: "mpi_p2p", "mpi_p2p_pl", "mpi_a2a" (these need CUDA-aware MPI), "nccl",
-        "nccl_pl", "nvshmem", "nvshmem_pl" or "nvshmem_sm". `None` means `dops.config.transpose_backend` if it is set,
-        else "nccl".
+        "nccl_pl", "nvshmem", "nvshmem_pl" or "nvshmem_sm". `None` means the value of the environment variable
+        `DECOMPOPS_TRANSPOSE_BACKEND` if it is set, else "nccl".
     - `halo`: how halo exchanges communicate: "mpi", "mpi_blocking", "nccl", "nvshmem" or "nvshmem_blocking". `None`
-        means `dops.config.halo_backend` if it is set, else "nccl".
+        means the value of the environment variable `DECOMPOPS_HALO_BACKEND` if it is set, else "nccl".
     - `communicator`: the key of a communicator that was passed to `CuDecomp.initialize`.
     - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. With more
         pieces, less work space is needed. Exchanges and transforms do not run at the same time.
@@ -101,9 +100,13 @@ class CuDecomp(AbstractBackend):
     def start(self) -> None:
         self.initialize(key=self.communicator)
 
-    def resolved(self, config: "Config") -> "CuDecomp":
-        transpose = self.transpose or config.transpose_backend or "nccl"
-        return replace(self, transpose=transpose, halo=self.halo or config.halo_backend or "nccl")
+    def resolved(self) -> "CuDecomp":
+        """Return a copy whose unset options are those of the environment. Raises `ValueError` for an unknown value."""
+        unset = {name: os.environ.get(VARIABLES[name]) or "nccl" for name in NAMES if getattr(self, name) is None}
+        for name, value in unset.items():
+            if value.lower() not in NAMES[name]:
+                raise ValueError(f"`{VARIABLES[name]}` must be one of {NAMES[name]}; got {value!r}.")
+        return replace(self, **{name: value.lower() for name, value in unset.items()})
 
     def variants(self) -> "tuple[CuDecomp, ...]":
         return (self,) if self.transpose else (replace(self, transpose="nccl"), replace(self, transpose="nccl_pl"))

@@ -12,7 +12,7 @@ from jax import Array
 from jax.sharding import AbstractMesh, Mesh
 
 from .._basis.fourier import DFT
-from .._blocks import Blocks, MeshAxis, axis_names, entry_names
+from .._common.blocks import Blocks, MeshAxis, axis_names, entry_names
 from .._plan.pieces import Pieces, plain_stages
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move

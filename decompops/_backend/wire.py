@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from .._blocks import MeshAxis
+from .._common.blocks import MeshAxis
 from .._plan.lower import Wire
 
 

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from .._basis.base import AbstractLineTransform, Run
-from .._blocks import MeshAxis
-from .._compat import most_fft_elements
-from .._memory_layout import row_major, stored_as
+from .._common.blocks import MeshAxis
+from .._common.compat import most_fft_elements
+from .._common.memory_layout import row_major, stored_as
 from .._plan.lower import Wire
 from .._plan.pieces import even_lengths
 from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale

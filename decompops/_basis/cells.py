@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._check import check_count, check_number
+from .._common.check import check_count, check_number
 from .base import AbstractBasis, DerivativeRule, Kind, Run
 from .points import Identity
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from .._check import check_flag
+from .._common.check import check_flag
 from . import real_to_real, short_lines
 from .base import AbstractBasis, AbstractLineTransform, DerivativeRule, Kind, Run
 from .fourier import spectral_dtype

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from .._broadcast import along
+from .._common.broadcast import along
 from .base import AbstractBasis, AbstractLineTransform, DerivativeRule, Kind, Run
 
 

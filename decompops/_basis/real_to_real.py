@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from jax import Array, lax
 
-from .._broadcast import along
-from .._memory_layout import row_major
+from .._common.broadcast import along
+from .._common.memory_layout import row_major
 
 
 # XLA's FFT transforms at most this number of axes.

@@ -11,11 +11,11 @@ from jax import Array
 from jax.sharding import PartitionSpec
 from jaxtyping import Shaped
 
-from .._byte_order import device_array
-from .._decomposition import Decomposition
-from .._layout import Layout
-from .._remember import keep_if_traced
-from .._structure import Structure
+from .._common.byte_order import device_array
+from .._common.remember import keep_if_traced
+from .._core.decomposition import Decomposition
+from .._core.layout import Layout
+from .._core.structure import Structure
 
 
 class AbstractTyped(eqx.Module):

@@ -12,10 +12,10 @@ from jax import Array
 from jax.sharding import AbstractMesh, Mesh
 from jaxtyping import Shaped
 
-from .._decomposition import Decomposition
-from .._remember import keep_if_traced
-from .._sharding import mesh_of
-from .._structure import Structure
+from .._common.remember import keep_if_traced
+from .._common.sharding import mesh_of
+from .._core.decomposition import Decomposition
+from .._core.structure import Structure
 from .base import AbstractOperator
 
 

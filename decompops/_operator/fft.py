@@ -9,10 +9,10 @@ from .._backend.base import AbstractBackend
 from .._basis.base import AbstractBasis
 from .._basis.fourier import Fourier
 from .._basis.points import Points
-from .._check import check_axes, check_flag
-from .._decomposition import Decomposition
+from .._common.check import check_axes, check_flag
+from .._core.decomposition import Decomposition
+from .._core.types import GridAxes, Lengths, MeshAxes, Modes
 from .._plan.transform import Norm
-from .._types import GridAxes, Lengths, MeshAxes, Modes
 from .transform import AbstractTransform, check_modes, check_norm
 
 

@@ -8,12 +8,12 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
 from .._backend.base import AbstractBackend
-from .._blocks import Pencil, axis_names
-from .._check import check_axis
-from .._decomposition import Decomposition
+from .._common.blocks import Pencil, axis_names
+from .._common.check import check_axis
+from .._core.decomposition import Decomposition
+from .._core.types import GridAxes, Lengths, MeshAxes, Periodic, Width
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Extend
-from .._types import GridAxes, Lengths, MeshAxes, Periodic, Width
 from .planned import AbstractPlanned
 
 

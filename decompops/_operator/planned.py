@@ -12,18 +12,18 @@ from jaxtyping import Shaped
 
 from .._backend.base import Call, Caller
 from .._basis.base import Kind
-from .._blocks import Blocks, axis_names
-from .._byte_order import device_array
-from .._check import check_dtype
-from .._decomposition import Decomposition, check_grid
-from .._expansion import Expansion
-from .._layout import Layout, check_global
+from .._common.blocks import Blocks, axis_names
+from .._common.byte_order import device_array
+from .._common.check import check_dtype
+from .._common.remember import remembered
+from .._common.sharding import manual_axes, mesh_in_context
+from .._common.typed import plain
+from .._core.decomposition import Decomposition, check_grid
+from .._core.expansion import Expansion
+from .._core.layout import Layout, check_global
+from .._core.primitive import apply, apply_to_block
+from .._core.structure import Space, Structure
 from .._plan.plan import Plan
-from .._primitive import apply, apply_to_block
-from .._remember import remembered
-from .._sharding import manual_axes, mesh_in_context
-from .._structure import Space, Structure
-from .._typed import plain
 from .derived import UNCHANGED, AbstractDerivable, Form, with_mesh
 
 

@@ -11,12 +11,12 @@ from jax import Array, lax
 from jax.sharding import AbstractMesh, Mesh
 
 from .._backend.base import AbstractBackend
-from .._blocks import Blocks, Pencil, axis_names
-from .._check import check_axis
-from .._decomposition import Decomposition
+from .._common.blocks import Blocks, Pencil, axis_names
+from .._common.check import check_axis
+from .._core.decomposition import Decomposition
+from .._core.types import Lengths, MeshAxes
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear
-from .._types import Lengths, MeshAxes
 from .halo import HaloExchange
 from .planned import AbstractPlanned
 

@@ -12,14 +12,14 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Shaped
 
 from .._backend.base import AbstractBackend
-from .._blocks import Blocks, Pencil
-from .._byte_order import device_array
-from .._decomposition import Decomposition
-from .._layout import Layout
-from .._sharding import manual_axes, place
-from .._structure import Structure
-from .._typed import reshape_behind
-from .._types import Lengths, MeshAxes, Periodic, Width
+from .._common.blocks import Blocks, Pencil
+from .._common.byte_order import device_array
+from .._common.sharding import manual_axes, place
+from .._common.typed import reshape_behind
+from .._core.decomposition import Decomposition
+from .._core.layout import Layout
+from .._core.structure import Structure
+from .._core.types import Lengths, MeshAxes, Periodic, Width
 from .derived import UNCHANGED, AbstractDerivable, Form
 from .halo import HaloExchange
 

@@ -16,22 +16,22 @@ from jax import Array
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Shaped
 
-from .. import _reductions as reductions
 from .._backend.base import AbstractBackend
 from .._basis.base import AbstractBasis
-from .._blocks import Blocks
-from .._box import Box, check_box
-from .._byte_order import device_array
-from .._check import check_flag, check_shape, check_up_to
-from .._decomposition import Decomposition, check_grid
-from .._expansion import Expansion
-from .._layout import Field, Layout, check_global
+from .._common.blocks import Blocks
+from .._common.box import Box, check_box
+from .._common.byte_order import device_array
+from .._common.check import check_flag, check_shape, check_up_to
+from .._common.sharding import manual_axes, place
+from .._core import reductions as reductions
+from .._core.decomposition import Decomposition, check_grid
+from .._core.expansion import Expansion
+from .._core.layout import Field, Layout, check_global
+from .._core.structure import Space
+from .._core.types import Bases, Lengths, MeshAxes, Modes
 from .._plan.plan import Plan
 from .._plan.route import check_bases_fit
 from .._plan.transform import Norm, transform_plan
-from .._sharding import manual_axes, place
-from .._structure import Space
-from .._types import Bases, Lengths, MeshAxes, Modes
 from .planned import AbstractPlanned
 
 

@@ -7,12 +7,12 @@ import equinox as eqx
 from jax.sharding import AbstractMesh, Mesh
 
 from .._backend.base import AbstractBackend
-from .._blocks import Pencil
-from .._check import check_axis
-from .._decomposition import Decomposition
+from .._common.blocks import Pencil
+from .._common.check import check_axis
+from .._core.decomposition import Decomposition
+from .._core.types import GridAxes, Lengths, MeshAxes, Width
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Move
-from .._types import GridAxes, Lengths, MeshAxes, Width
 from .halo import Halo, check_halo
 from .planned import AbstractPlanned
 

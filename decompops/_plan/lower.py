@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from .._basis.mixed import mixed
-from .._blocks import Blocks
+from .._common.blocks import Blocks
 from .pieces import Pieces, even_lengths, in_pieces, plain_stages, shortened
 from .plan import Plan
 from .stage import AbstractStage, LocalTransform, Move, Resize, Scale

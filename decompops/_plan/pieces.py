@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._blocks import Blocks
+from .._common.blocks import Blocks
 from .stage import AbstractStage, LocalTransform, Move, Resize
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from .._basis.base import AbstractBasis
-from .._blocks import Blocks, MeshAxis, flat_names, spec_entry
+from .._common.blocks import Blocks, MeshAxis, flat_names, spec_entry
 
 
 # For each grid axis: the mesh axes that shard it, with their sizes, major mesh axis first. Sizes of 1 are left out.

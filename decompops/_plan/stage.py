@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._basis.base import AbstractLineTransform, Run
-from .._blocks import Blocks, MeshAxis, entry_names, spec_entry
+from .._common.blocks import Blocks, MeshAxis, entry_names, spec_entry
 
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Literal
 
 from .._basis.base import AbstractBasis, Run
-from .._blocks import Blocks
+from .._common.blocks import Blocks
 from .plan import Plan
 from .route import Leg, check_bases_fit, divided_blocks, division_of, find_route
 from .stage import AbstractStage, LocalTransform, Move, Resize

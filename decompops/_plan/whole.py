@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from .._basis.base import AbstractBasis
-from .._blocks import Blocks, MeshAxis, entry_names
+from .._common.blocks import Blocks, MeshAxis, entry_names
 from .plan import Plan
 from .route import Division, divided_blocks, find_route
 from .transform import plan_along

@@ -17,17 +17,17 @@ from .._backend.base import AbstractBackend, Call, Caller
 from .._backend.xla import XLA
 from .._basis.base import AbstractBasis
 from .._basis.points import Points
-from .._blocks import flat_names
-from .._byte_order import device_array
-from .._compat import partitions
-from .._config import resolve_backend
+from .._common.blocks import flat_names
+from .._common.byte_order import device_array
+from .._common.compat import partitions
+from .._common.sharding import array_spec, entries_of, explicit_spec, manual_axes, mesh_of, place as put
+from .._common.typed import batch_in_type, plain
+from .._core.config import resolve_backend
+from .._core.primitive import apply, apply_on_one_device, known
 from .._operator.transform import check_norm
 from .._plan.plan import Plan
 from .._plan.route import NoRouteError
 from .._plan.whole import Entries, default_entries, undivided_axis, whole_array_plan
-from .._primitive import apply, apply_on_one_device, known
-from .._sharding import array_spec, entries_of, explicit_spec, manual_axes, mesh_of, place as put
-from .._typed import batch_in_type, plain
 
 
 OutSharding = NamedSharding | PartitionSpec | None

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from .._ownership import check_writable
+from .._common.ownership import check_writable
 from ._contents import Damaged
 
 

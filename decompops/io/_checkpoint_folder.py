@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import jax
 
-from .._ownership import check_writable, identity_of, locked, mark, new_identity, share
+from .._common.ownership import check_writable, identity_of, locked, mark, new_identity, share
 from ._agreement import agree, error_of, of_first_process
 
 

@@ -9,9 +9,9 @@ import jax
 import numpy as np
 from jax import Array
 
-from .._check import check_count
-from .._layout import Layout
-from .._structure import Structure
+from .._common.check import check_count
+from .._core.layout import Layout
+from .._core.structure import Structure
 from ._agreement import of_first_process, raised_by_all
 from ._barrier import Barrier, BrokenBarrier
 from ._checkpoint_folder import CheckpointFolder

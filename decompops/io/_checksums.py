@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from .._broadcast import along
-from .._layout import Layout
+from .._common.broadcast import along
+from .._core.layout import Layout
 
 
 # The number of cells of a NumPy array that are hashed at once.

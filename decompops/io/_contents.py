@@ -10,12 +10,12 @@ from typing import Any, get_args
 import numpy as np
 from jax import Array
 
-from .._box import Box
-from .._byte_order import native
-from .._grid import GridLike, grid_of
-from .._layout import Layout
+from .._common.box import Box
+from .._common.byte_order import native
+from .._core.layout import Layout
+from .._core.structure import Space
+from .._operator.grid import GridLike, grid_of
 from .._operator.transform import AbstractTransform
-from .._structure import Space
 from ._attributes import Attribute, check_attributes, check_text
 from ._checksums import checksum_of_json
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .._ownership import in_the_way, open_regular
+from .._common.ownership import in_the_way, open_regular
 from ._contents import LENGTHS, Contents, Variable, check_contents, check_format, damaged, reading
 from ._format import AbstractFile, AbstractFormat, Cells
 from ._parallel import in_parallel

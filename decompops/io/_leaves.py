@@ -11,10 +11,10 @@ import numpy as np
 from jax import Array
 from jax.sharding import NamedSharding
 
-from .._blocks import axis_names
-from .._expansion import Mismatch
-from .._layout import Layout
-from .._structure import Structure
+from .._common.blocks import axis_names
+from .._core.expansion import Mismatch
+from .._core.layout import Layout
+from .._core.structure import Structure
 
 
 _NUMBERS = bool | int | float | complex

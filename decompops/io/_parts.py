@@ -11,9 +11,9 @@ import numpy as np
 from jax import Array
 from jax.sharding import AbstractMesh, Mesh
 
-from .._byte_order import host_array
-from .._layout import Layout
-from .._sharding import no_ambient_mesh
+from .._common.byte_order import host_array
+from .._common.sharding import no_ambient_mesh
+from .._core.layout import Layout
 
 
 # Along each axis, the first cell and the cell after the last.

@@ -14,10 +14,10 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from .._box import Box
-from .._expansion import Expansion, Mismatch
-from .._grid import GridLike, grid_of
-from .._layout import Layout, exchange_numbers
+from .._common.box import Box
+from .._core.expansion import Expansion, Mismatch
+from .._core.layout import Layout, exchange_numbers
+from .._operator.grid import GridLike, grid_of
 from .._operator.transform import AbstractTransform
 from ._attributes import Attribute
 from ._contents import BOX, CHECKSUM, RESERVED, damaged

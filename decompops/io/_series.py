@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax
 
-from .._ownership import replace_file
+from .._common.ownership import replace_file
 from ._contents import Contents
 from ._hdf5 import HDF5
 from ._xdmf import DIMENSIONS, is_own_xdmf, warn_of_hidden, xdmf

@@ -15,11 +15,11 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from .._box import Box
-from .._grid import GridLike
-from .._layout import exchange_numbers
-from .._ownership import new_identity
-from .._structure import Space
+from .._common.box import Box
+from .._common.ownership import new_identity
+from .._core.layout import exchange_numbers
+from .._core.structure import Space
+from .._operator.grid import GridLike
 from ._contents import describe
 from ._format import Cells
 from ._formats import format_of

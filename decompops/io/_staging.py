@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from .._ownership import IDENTITY, identity_of, locked, mark
+from .._common.ownership import IDENTITY, identity_of, locked, mark
 
 
 # The steps of writing. A process names its empty file after the step that it has done.

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from .._ownership import open_regular
+from .._common.ownership import open_regular
 from ._contents import Contents, Variable
 
 

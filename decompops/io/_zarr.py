@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._ownership import in_the_way, open_regular
+from .._common.ownership import in_the_way, open_regular
 from ._contents import Contents, Variable, check_contents, check_format, reading
 from ._format import AbstractFile, AbstractFormat, Cells
 from ._parts import THREADS, Bounds, slices

@@ -13,8 +13,8 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .._blocks import entry_names, spec_entry
-from .._sharding import mesh_like, no_ambient_mesh
+from .._common.blocks import entry_names, spec_entry
+from .._common.sharding import mesh_like, no_ambient_mesh
 
 
 Device: TypeAlias = Any  # A `jax.Device`, which type checkers do not recognize as a class.

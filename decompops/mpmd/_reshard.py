@@ -12,8 +12,8 @@ from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from .._byte_order import host_array
-from .._structure import Structure
+from .._common.byte_order import host_array
+from .._core.structure import Structure
 from ._array import MpmdArray
 from ._batches import agreed_threshold, batches
 from ._mesh import Device, MpmdMesh, MpmdSharding, check_divides, check_spec

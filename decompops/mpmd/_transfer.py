@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .._sharding import map_blocks
+from .._common.sharding import map_blocks
 from ._mesh import Device, without_context
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from .._blocks import axis_names
-from .._byte_order import device_array
+from .._common.blocks import axis_names
+from .._common.byte_order import device_array
+from .._common.typed import whole_along
 from .._operator.fft import FFT
-from .._typed import whole_along
 from ..spectral._check import check_fft
 
 

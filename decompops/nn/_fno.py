@@ -13,12 +13,12 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
-from .._broadcast import along
-from .._check import check_count, check_flag
+from .._common.broadcast import along
+from .._common.check import check_count, check_flag
+from .._core.structure import Structure
 from .._operator.base import AbstractTyped
 from .._operator.fft import FFT
 from .._operator.halo import HaloExchange
-from .._structure import Structure
 from ._channels import check_channels, check_ndim, layer_title
 from ._spectral_conv import SpectralConv
 

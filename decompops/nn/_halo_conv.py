@@ -10,17 +10,17 @@ from jax import Array
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
-from .. import _compat
-from .._blocks import entry_names
-from .._check import check_count, check_flag, check_one_or_each
-from .._decomposition import Decomposition
+from .._common import compat
+from .._common.blocks import entry_names
+from .._common.check import check_count, check_flag, check_one_or_each
+from .._common.sharding import map_blocks
+from .._common.typed import batch_in_type
+from .._core.decomposition import Decomposition
+from .._core.structure import Structure
 from .._operator.base import AbstractTyped
 from .._operator.halo import HaloExchange
 from .._operator.stencil import Stencil
 from .._operator.transform import real_dtype
-from .._sharding import map_blocks
-from .._structure import Structure
-from .._typed import batch_in_type
 from ._channels import check_channels, layer_title
 
 
@@ -145,7 +145,7 @@ class HaloConv(AbstractTyped):
         spec = PartitionSpec(*batch_in_type(x, dec.ndim), *dec.spec())
         names = {name for entry in spec for name in entry_names(entry)}
         # With `prevent_cse=False`, XLA can merge the recomputation in a derivative with the first computation.
-        on_block = _compat.saving_nothing(on_block, prevent_cse=False)
+        on_block = compat.saving_nothing(on_block, prevent_cse=False)
         return map_blocks(on_block, dec.mesh, names, (PartitionSpec(), spec), spec)(self.conv, x)
 
 

@@ -15,16 +15,16 @@ from jax import Array
 from jax.sharding import NamedSharding
 from jaxtyping import Float, Key, Shaped, UInt32
 
-from .._check import check_count, check_up_to
-from .._layout import Layout
+from .._common.check import check_count, check_up_to
+from .._common.remember import remembered
+from .._common.sharding import place
+from .._core.layout import Layout
+from .._core.structure import Structure
 from .._operator.base import AbstractTyped
 from .._operator.fft import FFT
 from .._operator.planned import pad
 from .._operator.transform import real_dtype
 from .._plan.route import divided_blocks
-from .._remember import remembered
-from .._sharding import place
-from .._structure import Structure
 from ..spectral._check import check_fft
 from ._channels import check_channels, check_ndim, layer_title
 

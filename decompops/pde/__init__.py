@@ -20,11 +20,7 @@ from ._kuramoto_sivashinsky import (
 )
 from ._navier_stokes import NavierStokes as NavierStokes
 from ._passive_scalar import PassiveScalar as PassiveScalar
-from ._phase_field import (
-    AllenCahn as AllenCahn,
-    CahnHilliard as CahnHilliard,
-    SwiftHohenberg as SwiftHohenberg,
-)
+from ._phase_field import AllenCahn as AllenCahn, CahnHilliard as CahnHilliard, SwiftHohenberg as SwiftHohenberg
 from ._rayleigh_benard import RayleighBenard as RayleighBenard
 from ._reaction import FisherKPP as FisherKPP, GrayScott as GrayScott
 from ._sbdf import SBDF as SBDF
@@ -36,11 +32,7 @@ from ._simulate import (
     simulate as simulate,
 )
 from ._smagorinsky import Smagorinsky as Smagorinsky
-from ._step_control import (
-    CFL as CFL,
-    AbstractStepControl as AbstractStepControl,
-    ErrorControl as ErrorControl,
-)
+from ._step_control import CFL as CFL, AbstractStepControl as AbstractStepControl, ErrorControl as ErrorControl
 from ._transport import (
     Advection as Advection,
     Diffusion as Diffusion,

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.sharding import PartitionSpec
 
-from .._layout import Layout
-from .._sharding import map_blocks
+from .._common.sharding import map_blocks
+from .._core.layout import Layout
 from ._binomial import binomial_schedule
 
 

@@ -4,8 +4,8 @@ from typing import Any, Literal, get_args
 
 from jax import Array
 
-from .._box import Number
-from .._check import check_flag
+from .._common.box import Number
+from .._common.check import check_flag
 from ..spectral import _vector
 from ..spectral._modes import slope_axes
 from ._equation import Walls

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._box import Box
-from .._decomposition import Decomposition
-from .._layout import Layout
+from .._common.box import Box
+from .._core.decomposition import Decomposition
+from .._core.layout import Layout
 from .._operator.transform import AbstractTransform
 
 

@@ -10,13 +10,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import Inexact, Shaped
 
-from .._blocks import axis_names
-from .._box import Number
+from .._common.blocks import axis_names
+from .._common.box import Number
+from .._common.remember import in_one_program, keep_if_traced
+from .._common.typed import sharded_like
+from .._core.structure import Structure
 from .._operator.derived import UNCHANGED, Form
 from .._operator.transform import AbstractTransform
-from .._remember import in_one_program, keep_if_traced
-from .._structure import Structure
-from .._typed import sharded_like
 from ..spectral import _vector
 from ..spectral._check import check_diagonal, check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate, check_dealiasing

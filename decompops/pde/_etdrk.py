@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Inexact
 
-from .._box import Number
-from .._check import check_number
-from .._remember import in_one_program
-from .._typed import sharded_like
+from .._common.box import Number
+from .._common.check import check_number
+from .._common.remember import in_one_program
+from .._common.typed import sharded_like
 from ..spectral._vector import cast, times
 from ._equation import AbstractEquation, Time, check_equation
 from ._integrator import AbstractIntegrator, check_state, slope

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Inexact
 
-from .._box import Box, Number
-from .._byte_order import device_array
-from .._check import check_number
+from .._common.box import Box, Number
+from .._common.byte_order import device_array
+from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft

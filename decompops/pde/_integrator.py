@@ -15,10 +15,10 @@ from equinox import AbstractVar
 from jax import Array
 from jaxtyping import Inexact, Int
 
-from .._box import Number
-from .._check import check_count
-from .._structure import Structure
-from .._typed import sharded_like
+from .._common.box import Number
+from .._common.check import check_count
+from .._common.typed import sharded_like
+from .._core.structure import Structure
 from ..spectral._vector import cast, times
 from ._checkpointing import Chain, checkpointed
 from ._equation import AbstractSplitEquation, Time

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Inexact
 
-from .._box import Box, Number
-from .._broadcast import aligned
-from .._check import check_flag, check_number
+from .._common.box import Box, Number
+from .._common.broadcast import aligned
+from .._common.check import check_flag, check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft

@@ -9,9 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._check import check_count
-from .._layout import Layout
-from .._typed import struct_of
+from .._common.check import check_count
+from .._common.typed import struct_of
+from .._core.layout import Layout
 from ._binomial import count_moves
 from ._checkpointing import Chain, Plan, gradient
 

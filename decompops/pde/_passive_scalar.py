@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Inexact
 
-from .._blocks import axis_names
-from .._box import Box, Number
-from .._broadcast import aligned
-from .._check import check_number
+from .._common.blocks import axis_names
+from .._common.box import Box, Number
+from .._common.broadcast import aligned
+from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._dealiasing import AbstractDealiasing

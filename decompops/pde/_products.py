@@ -6,9 +6,9 @@ from collections.abc import Callable
 from jax import Array
 from jaxtyping import Inexact, Shaped
 
+from .._common.remember import remembered
 from .._operator.derived import UNCHANGED, Form
 from .._operator.transform import AbstractTransform
-from .._remember import remembered
 from ..spectral import _vector
 from ..spectral._dealiasing import AbstractDealiasing, check_dealiasing
 from ..spectral._modes import AbstractSpectral, SlopeAxes, slope_axes, transform_components

@@ -8,9 +8,9 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Inexact, Real
 
-from .._box import Box, Number, check_box
-from .._broadcast import aligned
-from .._check import check_number
+from .._common.box import Box, Number, check_box
+from .._common.broadcast import aligned
+from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft

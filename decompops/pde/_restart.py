@@ -7,8 +7,8 @@ from typing import Any
 
 import jax
 
-from .._expansion import Mismatch
-from .._structure import Structure
+from .._core.expansion import Mismatch
+from .._core.structure import Structure
 from ..io import Checkpoints
 from ..io._contents import Damaged
 from ..io._leaves import Leaf, leaves_of

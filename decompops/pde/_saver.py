@@ -7,8 +7,8 @@ from typing import Any
 
 import jax
 
-from .._layout import exchange_numbers
-from .._structure import Structure
+from .._core.layout import exchange_numbers
+from .._core.structure import Structure
 from ..io import Checkpoints, Writer
 from ._clock import Clock, Position
 from ._observed import Observed

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Inexact
 
-from .._box import Number
-from .._check import check_number
-from .._remember import in_one_program
+from .._common.box import Number
+from .._common.check import check_number
+from .._common.remember import in_one_program
 from ..spectral._vector import cast
 from ._equation import AbstractSplitEquation, Time, check_split_equation
 from ._imexrk import runge_kutta_step

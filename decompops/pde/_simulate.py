@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from .._check import check_count, check_number
+from .._common.check import check_count, check_number
 from ..io import Checkpoints, Writer
 from ..io._agreement import check_writable_by_all
 from ._advance import advance, advance_controlled, is_finite, state_of

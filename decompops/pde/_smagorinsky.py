@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Inexact
 
-from .._box import Box, Number, check_box
-from .._check import check_number
+from .._common.box import Box, Number, check_box
+from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft, of_transformed

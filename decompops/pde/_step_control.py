@@ -11,9 +11,9 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Inexact
 
-from .._box import Number, check_box
-from .._broadcast import along
-from .._check import check_number
+from .._common.box import Number, check_box
+from .._common.broadcast import along
+from .._common.check import check_number
 from ..spectral import _vector
 from ._equation import Time
 from ._integrator import AbstractIntegrator

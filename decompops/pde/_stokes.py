@@ -12,8 +12,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from .._box import Number
-from .._broadcast import aligned
+from .._common.box import Number
+from .._common.broadcast import aligned
 from ..spectral import _vector
 from ..spectral._chebyshev import Lines
 

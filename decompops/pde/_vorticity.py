@@ -6,8 +6,8 @@ import equinox as eqx
 from jax import Array
 from jaxtyping import Inexact
 
-from .._box import Box, Number
-from .._check import check_number
+from .._common.box import Box, Number
+from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft

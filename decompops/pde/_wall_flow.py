@@ -12,11 +12,11 @@ from jaxtyping import Inexact, Shaped
 
 from .._basis.chebyshev import Chebyshev
 from .._basis.fourier import Fourier
-from .._blocks import axis_names
-from .._box import Box, Number, check_box
-from .._broadcast import aligned, along
+from .._common.blocks import axis_names
+from .._common.box import Box, Number, check_box
+from .._common.broadcast import aligned, along
+from .._core.structure import Structure
 from .._operator.transform import AbstractTransform
-from .._structure import Structure
 from ..spectral import _vector
 from ..spectral._chebyshev import Lines
 from ..spectral._check import check_fft

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .._check import check_axis, check_flag
-from .._grid import Grid
-from .._layout import Field
+from .._common.check import check_axis, check_flag
+from .._core.layout import Field
+from .._operator.grid import Grid
 from ._panels import Axes, axes_for, titles_for
 from ._planes import Reduction, reduced_plane
 

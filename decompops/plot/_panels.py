@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .._check import check_count
+from .._common.check import check_count
 
 
 Axes: TypeAlias = Any  # `matplotlib.axes.Axes`. Matplotlib is optional, so it is imported when a figure is made.

@@ -9,12 +9,12 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
-from .._blocks import Blocks
-from .._box import Box
-from .._broadcast import along
-from .._byte_order import device_array
-from .._grid import Grid, grid_of
-from .._layout import Field, Layout
+from .._common.blocks import Blocks
+from .._common.box import Box
+from .._common.broadcast import along
+from .._common.byte_order import device_array
+from .._core.layout import Field, Layout
+from .._operator.grid import Grid, grid_of
 
 
 Reduction = Literal["max", "min", "sum"]

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from .._box import Box
-from .._check import check_axis
-from .._grid import Grid, GridLike
-from .._layout import Field
+from .._common.box import Box
+from .._common.check import check_axis
+from .._core.layout import Field
+from .._operator.grid import Grid, GridLike
 from ._image import Cut, Limits, Style, draw_cuts
 from ._planes import drawable_grid
 

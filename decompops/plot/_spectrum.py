@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args
 import jax.numpy as jnp
 import numpy as np
 
-from .._box import Box
-from .._check import check_number
-from .._layout import Field
+from .._common.box import Box
+from .._common.check import check_number
+from .._core.layout import Field
 from .._operator.transform import AbstractTransform
 from ..spectral import power_spectrum
 from ..spectral._check import check_fft

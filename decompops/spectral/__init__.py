@@ -8,11 +8,7 @@ from ._derivative import (
     Gradient as Gradient,
     Laplacian as Laplacian,
 )
-from ._filter import (
-    Dealias as Dealias,
-    GaussianFilter as GaussianFilter,
-    IsotropicFilter as IsotropicFilter,
-)
+from ._filter import Dealias as Dealias, GaussianFilter as GaussianFilter, IsotropicFilter as IsotropicFilter
 from ._linear import as_linear_operator as as_linear_operator
 from ._modes import dealiased as dealiased
 from ._operator import AbstractSpectralOperator as AbstractSpectralOperator, SpectralOperator as SpectralOperator

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from jax import Array
 
-from .._box import Number
+from .._common.box import Number
 
 
 Wall = Literal["dirichlet", "neumann"]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from .._broadcast import aligned
+from .._common.broadcast import aligned
 from ._across import AbstractAcross
 from ._tridiagonal import tridiagonal_solve
 from ._vector import times

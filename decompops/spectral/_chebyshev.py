@@ -7,7 +7,7 @@ import numpy as np
 from jax import Array, lax
 
 from .._basis.short_lines import multiply
-from .._broadcast import aligned
+from .._common.broadcast import aligned
 from ._eigenfunctions import eigenfunctions
 from ._tridiagonal import moved
 from ._vector import times, total

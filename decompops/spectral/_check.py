@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from .._basis.base import AbstractBasis
-from .._blocks import axis_names
+from .._common.blocks import axis_names
 from .._operator.transform import AbstractTransform
 
 

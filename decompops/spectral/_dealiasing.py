@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Inexact
 
-from .._box import Box
-from .._broadcast import aligned
+from .._common.box import Box
+from .._common.broadcast import aligned
 from .._operator.transform import AbstractTransform
 from ._check import check_fft
 

@@ -11,8 +11,8 @@ from jaxtyping import Inexact
 
 from .._basis.base import AbstractBasis
 from .._basis.chebyshev import Chebyshev
-from .._blocks import axis_names
-from .._box import Box
+from .._common.blocks import axis_names
+from .._common.box import Box
 from .._operator.transform import AbstractTransform
 from . import _vector
 from ._check import check_fft

@@ -19,7 +19,7 @@ from jax import Array, lax
 
 from .._basis.chebyshev import Chebyshev
 from .._basis.short_lines import folded, halved, multiply, unfolded
-from .._broadcast import aligned
+from .._common.broadcast import aligned
 from ._across import AbstractAcross, Wall
 from ._vector import times
 

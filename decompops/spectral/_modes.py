@@ -11,12 +11,12 @@ from jaxtyping import Inexact, Shaped
 
 from .._basis.base import AbstractBasis
 from .._basis.slopes import slope_basis, slope_unit
-from .._blocks import axis_names
-from .._box import Box, check_box
-from .._byte_order import device_array
+from .._common.blocks import axis_names
+from .._common.box import Box, check_box
+from .._common.byte_order import device_array
+from .._common.remember import remembered
 from .._operator.derived import Form
 from .._operator.transform import AbstractTransform, Wavenumbers
-from .._remember import remembered
 from . import _vector
 from ._chebyshev import Lines
 from ._check import check_diagonal, check_fft

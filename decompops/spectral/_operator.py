@@ -12,16 +12,16 @@ import numpy as np
 from jax import Array
 from jaxtyping import Inexact, Shaped
 
-from .._blocks import axis_names
-from .._box import Box
-from .._byte_order import device_array
-from .._check import check_flag
-from .._decomposition import Decomposition
-from .._layout import Layout
+from .._common.blocks import axis_names
+from .._common.box import Box
+from .._common.byte_order import device_array
+from .._common.check import check_flag
+from .._common.remember import in_one_program
+from .._core.decomposition import Decomposition
+from .._core.layout import Layout
+from .._core.structure import Structure
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.transform import AbstractTransform
-from .._remember import in_one_program
-from .._structure import Structure
 from . import _vector
 from ._check import check_fft
 from ._modes import (

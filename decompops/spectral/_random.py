@@ -16,13 +16,13 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Float, Key, UInt32
 
 from .._basis.fourier import Fourier
-from .._blocks import axis_names
-from .._box import Box
-from .._decomposition import Decomposition
+from .._common.blocks import axis_names
+from .._common.box import Box
+from .._common.remember import keep_if_traced
+from .._common.sharding import manual_axes, mesh_in_context, mesh_with_devices
+from .._core.decomposition import Decomposition
 from .._operator.fft import FFT
 from .._operator.transform import real_dtype
-from .._remember import keep_if_traced
-from .._sharding import manual_axes, mesh_in_context, mesh_with_devices
 from ._check import check_fft, of_transformed
 from ._filter import IsotropicFilter
 from ._statistics import first_cell, over_grid, transformed_box

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 
-from .._blocks import axis_names
-from .._check import check_shape
-from .._decomposition import Decomposition
+from .._common.blocks import axis_names
+from .._common.check import check_shape
+from .._core.decomposition import Decomposition
 from .._operator.fft import FFT
 from .._operator.planned import AbstractPlanned
 from .._plan.plan import Plan

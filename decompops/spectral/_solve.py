@@ -9,8 +9,8 @@ from jax import Array
 from jax.core import Tracer
 from jaxtyping import Inexact
 
-from .._box import Box, Number, check_box
-from .._check import check_number
+from .._common.box import Box, Number, check_box
+from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from . import _vector
 from ._check import check_fft

@@ -13,23 +13,23 @@ from jax import Array
 from jax.sharding import PartitionSpec
 from jaxtyping import Float, Inexact, Shaped
 
-from .. import _compat
 from .._basis.base import AbstractBasis
 from .._basis.cosine import AbstractSeries
 from .._basis.fourier import Fourier
 from .._basis.points import Points
 from .._basis.short_lines import multiply
-from .._blocks import Blocks, axis_names, entry_names
-from .._box import Box, check_box
-from .._byte_order import device_array
-from .._decomposition import Decomposition
-from .._layout import check_global
+from .._common import compat
+from .._common.blocks import Blocks, axis_names, entry_names
+from .._common.box import Box, check_box
+from .._common.byte_order import device_array
+from .._common.remember import in_one_program
+from .._common.sharding import map_blocks
+from .._common.typed import batch_in_type
+from .._core.decomposition import Decomposition
+from .._core.layout import check_global
 from .._operator.planned import pad
 from .._operator.transform import AbstractTransform
 from .._plan.stage import inverted
-from .._remember import in_one_program
-from .._sharding import map_blocks
-from .._typed import batch_in_type
 from . import _vector
 from ._check import check_fft, of_transformed
 from ._modes import inner_transform
@@ -166,12 +166,12 @@ def _power_spectrum(
     if across is not None:
         counts[across] = np.ones(shape[across])
 
-    @_compat.saving_nothing
+    @compat.saving_nothing
     def sums(squared: Array) -> tuple[Array, Array, Array]:
         """Return three sums over the modes of each shell: of the power, of |k|, and of one (the number of modes)."""
         k = _vector.length(fft.wavenumbers(box=box, dtype=dtype))
         weights = jnp.broadcast_to(fft.separable(counts, dtype=dtype), k.shape)
-        shell = _compat.count_up_to(bounds, k)  # Modes outside of all shells have the number 0 or `shells + 1`.
+        shell = compat.count_up_to(bounds, k)  # Modes outside of all shells have the number 0 or `shells + 1`.
 
         @functools.partial(jnp.vectorize, signature=f"({','.join(axis_names(ndim))})->({','.join(result)})")
         def over_shells(values: Array) -> Array:

@@ -26,8 +26,8 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Inexact, Real
 
-from .._broadcast import along
-from .._typed import equally_varying
+from .._common.broadcast import along
+from .._common.typed import equally_varying
 from ._vector import times
 
 

@@ -27,9 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from .._broadcast import aligned
+from .._common.broadcast import aligned
+from .._common.typed import whole_along
 from .._operator.transform import Wavenumbers
-from .._typed import whole_along
 
 
 Parts = tuple[Array, ...]

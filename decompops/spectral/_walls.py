@@ -17,17 +17,17 @@ from jaxtyping import Inexact, Shaped
 from .._basis.cells import Cells
 from .._basis.chebyshev import Chebyshev
 from .._basis.points import Points
-from .._blocks import axis_names
-from .._box import Box, Number, check_box
-from .._broadcast import aligned
-from .._check import check_number
-from .._decomposition import Decomposition
-from .._layout import check_global
+from .._common.blocks import axis_names
+from .._common.box import Box, Number, check_box
+from .._common.broadcast import aligned
+from .._common.check import check_number
+from .._common.remember import in_one_program, remembered
+from .._common.sharding import place
+from .._core.decomposition import Decomposition
+from .._core.layout import check_global
+from .._core.structure import Structure
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.transform import Transform
-from .._remember import in_one_program, remembered
-from .._sharding import place
-from .._structure import Structure
 from ._across import AbstractAcross, Wall
 from ._cells import CellsAcross
 from ._eigenfunctions import ChebyshevAcross

@@ -1,4 +1,4 @@
-// Plans: the C++ side of `decompops/_plan/stage.py` and `decompops/_blocks.py`.
+// Plans: the C++ side of `decompops/_plan/stage.py` and `decompops/_common/blocks.py`.
 
 #pragma once
 

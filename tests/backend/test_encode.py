@@ -9,7 +9,7 @@ from decompops._backend.encode import FORMAT, encoded, mesh_entries
 from decompops._basis.cosine import RealToReal
 from decompops._basis.fourier import DFT
 from decompops._basis.points import Identity
-from decompops._blocks import Blocks
+from decompops._common.blocks import Blocks
 from decompops._plan.pieces import Pieces
 from decompops._plan.plan import Plan
 from decompops._plan.stage import Clear, Crop, Extend, LocalTransform, Move, Resize, Scale

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from decompops._backend.xla import local_transform
 from decompops._basis.fourier import DFT
-from decompops._blocks import Blocks
-from decompops._compat import most_fft_elements
+from decompops._common.blocks import Blocks
+from decompops._common.compat import most_fft_elements
 from decompops._plan.stage import LocalTransform
 
 from dense import apply_stage

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.fft
 from decompops._basis.base import Run
-from decompops._hlo import collectives
+from decompops.tools.hlo import collectives
 from numpy.polynomial import chebyshev
 
 from dense import real_to_real, run_matrix

@@ -8,11 +8,12 @@ import re
 import jax
 import numpy as np
 import pytest
-from decompops import XLA, cli
-from decompops._bench import run as bench, targets
-from decompops._bench.program import Contestant
-from decompops._bench.tables import LEGEND
-from decompops._bench.task import HALO_WIDTH
+from decompops import XLA
+from decompops.tools import cli as cli
+from decompops.tools.bench import run as bench, targets
+from decompops.tools.bench.program import Contestant
+from decompops.tools.bench.tables import LEGEND
+from decompops.tools.bench.task import HALO_WIDTH
 
 from commands import assert_fits, run, run_json
 

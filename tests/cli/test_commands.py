@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from decompops import cli
-from decompops._bench import run as bench
-from decompops._cli import output
+from decompops.tools import cli as cli
+from decompops.tools.bench import run as bench
+from decompops.tools.commands import output
 
 from commands import assert_fits, run
 

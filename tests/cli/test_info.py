@@ -4,8 +4,9 @@ import json
 
 import jax
 import pytest
-from decompops import MPI, CuDecomp, Native, cli
+from decompops import MPI, CuDecomp, Native
 from decompops._backend import library
+from decompops.tools import cli as cli
 
 from commands import assert_fits, run
 
@@ -49,11 +50,7 @@ def test_json():
     for backend in (Native(), MPI(), CuDecomp()):
         one = backends[type(backend).__name__.lower()]
         assert (one["available"], one["problem"]) == (backend.problem() is None, backend.problem())
-    assert found["defaults"] == {
-        "backend": "XLA(overlap=1, wire=None)",
-        "transpose_backend": None,
-        "halo_backend": None,
-    }
+    assert found["defaults"] == {"backend": "XLA(overlap=1, wire=None)"}
 
 
 def test_defaults_that_do_not_work(monkeypatch, capsys):

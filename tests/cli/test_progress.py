@@ -9,8 +9,8 @@ import sys
 import threading
 
 import pytest
-from decompops._cli import progress
-from decompops._cli.progress import Progress
+from decompops.tools.commands import progress
+from decompops.tools.commands.progress import Progress
 
 
 class Stream(io.StringIO):
@@ -85,7 +85,7 @@ def test_nobody_reads_stderr(monkeypatch):
 
 
 PROGRAM = """
-from decompops._cli.progress import Progress
+from decompops.tools.commands.progress import Progress
 with Progress("bench", 2) as shown:
     shown.part("fft [8]")
     shown.clear()

@@ -3,15 +3,16 @@
 import re
 
 import jax
-from decompops import XLA, _selftest, cli
+from decompops import XLA
 from decompops.extend import run_stage
+from decompops.tools import cli, selftest
 
 from commands import assert_fits
 
 
 def test_all_checks_pass(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(_selftest, "mesh_sizes", lambda n: [(2, n // 2)])
+    monkeypatch.setattr(selftest, "mesh_sizes", lambda n: [(2, n // 2)])
     assert cli.main(["selftest"]) == 0
     printed = capsys.readouterr().out
     assert_fits(printed)
@@ -23,10 +24,10 @@ def test_all_checks_pass(capsys, monkeypatch):
 
 
 def test_every_check_is_announced(monkeypatch):
-    monkeypatch.setattr(_selftest, "CHECKS", _selftest.CHECKS[:2])
+    monkeypatch.setattr(selftest, "CHECKS", selftest.CHECKS[:2])
     announced = []
-    outcomes = list(_selftest.run(XLA(), jax.devices()[:2], announced.append))
-    assert len(outcomes) == _selftest.count(jax.devices()[:2]) == 4
+    outcomes = list(selftest.run(XLA(), jax.devices()[:2], announced.append))
+    assert len(outcomes) == selftest.count(jax.devices()[:2]) == 4
     assert announced == [f"{name}, mesh {mesh}" for mesh in ("1x2", "2x1") for name in ("complex FFT3D", "real FFT3D")]
 
 
@@ -44,12 +45,12 @@ def test_errors_are_seen(capsys, monkeypatch):
         """something that raises."""
         raise ValueError("of no use")
 
-    monkeypatch.setattr(_selftest, "CHECKS", (*_selftest.CHECKS, raises))
-    outcomes = list(_selftest.run(Wrong(), jax.devices()[:1]))
+    monkeypatch.setattr(selftest, "CHECKS", (*selftest.CHECKS, raises))
+    outcomes = list(selftest.run(Wrong(), jax.devices()[:1]))
     assert len(outcomes) == 10
     assert not any(outcome.passed for outcome in outcomes if "adjoint" not in outcome.check)
     assert outcomes[-1].raised == "ValueError: of no use"
-    monkeypatch.setattr(_selftest, "CHECKS", (raises,))
+    monkeypatch.setattr(selftest, "CHECKS", (raises,))
     assert cli.main(["selftest"]) == 1
     printed = capsys.readouterr().out
     assert re.search("FAILED +something that raises +1x8\n +ValueError: of no use", printed)

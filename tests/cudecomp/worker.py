@@ -97,8 +97,8 @@ def small() -> None:
         operator(jnp.stack([x, x]))
     jax.grad(lambda v: jnp.sum(jnp.abs(fft(v)) ** 2))(u)
     assert len(grids._grids) == 1
-    with dops.config.use(transpose_backend="nccl_pl"):
-        other = dops.FFT3D(mesh, backend="cudecomp")
+    with dops.config.use(backend=dops.CuDecomp("nccl_pl")):
+        other = dops.FFT3D(mesh)
     assert other.decomposition.backend == dops.CuDecomp("nccl_pl", "nccl")
     other(u)
     assert len(grids._grids) == 2

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import _registry, cli
-from decompops._hlo import collectives
+from decompops._core import registry
 from decompops.pde import ETDRK
+from decompops.tools import cli as cli
+from decompops.tools.hlo import collectives
 
 import example
 from dense import run_matrix
@@ -70,7 +71,7 @@ def test_the_command_line_lists_the_backends(tmp_path, monkeypatch, capsys):
     lines = [f"{name} = {value}" for name, value in entries.items()]
     (folder / "entry_points.txt").write_text("\n".join(["[decompops.backends]", *lines]))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(_registry, "_registered", dict(_registry._registered))
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     assert cli.main(["info"]) == 0
     output = capsys.readouterr().out
     for name in ("ring", "whole"):

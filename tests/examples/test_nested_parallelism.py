@@ -4,7 +4,7 @@ import decompops as dops
 import jax
 import numpy as np
 import pytest
-from decompops._hlo import collectives
+from decompops.tools.hlo import collectives
 
 import example
 from helpers import assert_close, make_mesh, put

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import _selftest
+from decompops.tools import selftest
 from jax.sharding import AxisType, Mesh
 
 from helpers import assert_close, gpus, random_field
@@ -21,7 +21,7 @@ def one() -> Mesh:
 
 
 def test_selftest():
-    outcomes = list(_selftest.run(dops.XLA(), GPUS))
+    outcomes = list(selftest.run(dops.XLA(), GPUS))
     assert [outcome for outcome in outcomes if not outcome.passed] == []
 
 

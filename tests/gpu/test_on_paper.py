@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops._bench import targets
-from decompops._bench.run import Case, on_paper, problem_of
+from decompops.tools.bench import targets
+from decompops.tools.bench.run import Case, on_paper, problem_of
 from jax.sharding import Mesh
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import decompops as dops
 import pytest
-from decompops import cli
 from decompops._backend.library import MpiKernels
+from decompops.tools import cli as cli
 
 import mpiexec
 

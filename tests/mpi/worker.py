@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from decompops import io
 from decompops._backend.library import OVER_MPI
-from decompops._bench.scaling import children
+from decompops.tools.bench.scaling import children
 from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec as P

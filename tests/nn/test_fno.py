@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from decompops._hlo import collectives
 from decompops.nn import FNO, FNO3D, HaloConv3D, SpectralConv3D
+from decompops.tools.hlo import collectives
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 from helpers import assert_close, make_mesh, random_field, spec_of

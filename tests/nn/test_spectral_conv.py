@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops._hlo import collectives
 from decompops.nn import SpectralConv3D
+from decompops.tools.hlo import collectives
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 from helpers import assert_close, make_mesh, random_field, spec_of

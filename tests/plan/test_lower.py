@@ -13,11 +13,11 @@ from decompops._backend.xla import run_stage
 from decompops._basis.cosine import RealToReal
 from decompops._basis.fourier import DFT, Fourier
 from decompops._basis.mixed import Mixed
-from decompops._blocks import Blocks
+from decompops._common.blocks import Blocks
+from decompops._core.primitive import apply
 from decompops._plan.lower import Chunks, Segment, Step, _exchanges, computed, fused, joined, scaled, schedule, split
 from decompops._plan.plan import Plan
 from decompops._plan.stage import Clear, LocalTransform, Move, Resize, Scale
-from decompops._primitive import apply
 from jax.sharding import AbstractMesh
 
 from dense import apply_plan, apply_stage

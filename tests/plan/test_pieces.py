@@ -11,12 +11,12 @@ import pytest
 from decompops._backend.base import Call
 from decompops._backend.xla import run_stage
 from decompops._basis.fourier import DFT, Fourier
-from decompops._blocks import Blocks
+from decompops._common.blocks import Blocks
+from decompops._core.primitive import apply
 from decompops._plan.lower import Chunks, schedule
 from decompops._plan.pieces import Pieces, even_lengths, in_pieces
 from decompops._plan.plan import Plan
 from decompops._plan.stage import Clear, LocalTransform, Move, Resize, Scale
-from decompops._primitive import apply
 
 from dense import apply_plan
 from helpers import assert_close, make_mesh, random_field

@@ -12,11 +12,11 @@ import pytest
 from decompops._backend.base import Call
 from decompops._basis.cosine import Cosine, RealToReal, Sine
 from decompops._basis.fourier import DFT, Fourier
-from decompops._blocks import Blocks
+from decompops._common.blocks import Blocks
+from decompops._core.primitive import apply
 from decompops._plan.plan import Plan
 from decompops._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
 from decompops._plan.transform import transform_plan
-from decompops._primitive import apply
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from dense import apply_plan, as_matrix, conjugated, units

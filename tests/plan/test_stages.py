@@ -12,10 +12,10 @@ import pytest
 from decompops._backend.base import Call
 from decompops._basis.base import Run
 from decompops._basis.fourier import DFT, Fourier
-from decompops._blocks import Blocks
+from decompops._common.blocks import Blocks
+from decompops._core.primitive import apply
 from decompops._plan.plan import Plan
 from decompops._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
-from decompops._primitive import apply
 
 from dense import apply_stage, as_matrix, conjugated, true_subspace, units
 from helpers import make_mesh

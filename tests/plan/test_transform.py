@@ -15,10 +15,10 @@ from decompops._backend.base import Call
 from decompops._basis.cosine import Cosine
 from decompops._basis.fourier import Fourier
 from decompops._basis.points import Points
-from decompops._blocks import pencil_blocks
+from decompops._common.blocks import pencil_blocks
+from decompops._core.primitive import apply
 from decompops._plan.stage import LocalTransform, Move
 from decompops._plan.transform import transform_plan
-from decompops._primitive import apply
 
 from helpers import assert_close, make_mesh, random_field
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import plot
-from decompops._hlo import collectives
 from decompops.plot import _planes
+from decompops.tools.hlo import collectives
 
 from helpers import make_mesh, random_field
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from decompops import spectral
-from decompops._hlo import collectives
+from decompops.tools.hlo import collectives
 
 from helpers import assert_adjoint, assert_close, assert_transposed, finite_difference, make_mesh, random_field
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import spectral
-from decompops._hlo import collectives
+from decompops.tools.hlo import collectives
 from jax.sharding import PartitionSpec as P
 
 from helpers import assert_adjoint, assert_close, assert_transposed, finite_difference, make_mesh, random_field, spec_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.signal
 from decompops import spectral
-from decompops._hlo import collectives
+from decompops.tools.hlo import collectives
 from jax.sharding import PartitionSpec as P
 
 from helpers import assert_adjoint, assert_close, assert_transposed, make_mesh, random_field

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops._hlo import collectives
 from decompops.spectral import tridiagonal_solve
+from decompops.tools.hlo import collectives
 from jax.sharding import PartitionSpec as P
 
 from helpers import assert_close, make_mesh, put, random_field

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import spectral
-from decompops._hlo import collectives
+from decompops.tools.hlo import collectives
 from numpy.polynomial import chebyshev
 
 from helpers import assert_adjoint, assert_close, assert_transposed, finite_difference, make_mesh, random_field

@@ -1,0 +1,152 @@
+"""Checks of arguments: an error names the argument, the rule and the value received."""
+
+import math
+import operator
+import re
+from typing import Any, SupportsIndex
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from .blocks import axis_names
+
+
+def check_axis(name: str, value: Any, ndim: int) -> int:
+    """Return the number of a grid axis, given by its name or number. Raises `ValueError` for other values."""
+    names = axis_names(ndim)
+    if isinstance(value, str):
+        axis = names.index(value) if value in names else ndim
+    else:
+        try:
+            axis = ndim if isinstance(value, bool) else operator.index(value)
+        except TypeError:
+            axis = ndim
+    if not -ndim <= axis < ndim:
+        known = " or ".join(f'"{known}"' for known in names)
+        raise ValueError(f"`{name}` must be {known}, or the number of a grid axis; got {value!r}.")
+    return axis % ndim
+
+
+def check_axes(name: str, value: Any, ndim: int) -> tuple[int, ...]:
+    """Return the numbers of grid axes, given by names or numbers.
+
+    Raises `ValueError` for an axis that is unknown or repeated.
+    """
+    if not isinstance(value, tuple | list | str):
+        value = (value,)
+    axes = tuple(check_axis(name, axis, ndim) for axis in value)
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"`{name}` must be different axes of the grid; got {value!r}.")
+    return axes
+
+
+def check_order(name: str, value: Any, ndim: int) -> tuple[int, ...]:
+    """Return the numbers of all grid axes in the given order. Raises `ValueError` if one is missing or repeated."""
+    order = check_axes(name, value, ndim)
+    if len(order) != ndim:
+        example = axis_names(ndim)[::-1]
+        raise ValueError(f"`{name}` must have each axis of the grid once, such as {example}; got {value!r}.")
+    return order
+
+
+def check_dtype(name: str, dtype: Any) -> np.dtype:
+    """Return the dtype of an array. Raises `TypeError` for keys and for numbers of less than one byte."""
+    if jnp.issubdtype(dtype, jax.dtypes.extended):
+        raise TypeError(f"`{name}` must hold numbers; got {dtype}. For keys, pass `jax.random.key_data({name})`.")
+    # XLA stores several such numbers in one byte. Its own CPU compiler aborts the process in some operations on them.
+    if small := re.match(r"u?int[124]$|float[46]_", np.dtype(dtype).name):
+        wider = "int8" if "int" in small[0] else "float16"
+        raise TypeError(
+            f"`{name}` must hold numbers of at least one byte; got {dtype}. Pass `{name}.astype(jnp.{wider})`."
+        )
+    return dtype
+
+
+def check_shape(name: str, shape: Any, ndim: int | None = None) -> tuple[int, ...]:
+    """Return `shape` as a tuple of positive ints, `ndim` of them if `ndim` is given. Else raises `ValueError`."""
+    try:
+        lengths = tuple(operator.index(n) for n in shape)
+    except TypeError:
+        lengths = ()
+    if not lengths or min(lengths) < 1 or len(lengths) != (ndim or len(lengths)):
+        raise ValueError(f"`{name}` must be {_count(ndim)}positive integers{_along(ndim)}; got {shape!r}.")
+    return lengths
+
+
+def check_one_or_each(name: str, value: Any, ndim: int) -> tuple[int, ...]:
+    """Return one positive int for each of `ndim` axes. `value` is one int for all axes, or one for each axis.
+
+    Raises `ValueError` for other values.
+    """
+    try:
+        return check_shape(name, (value,) * ndim if isinstance(value, SupportsIndex) else value, ndim)
+    except ValueError:
+        raise ValueError(
+            f"`{name}` must be one positive integer, or {_count(ndim)}positive integers{_along(ndim)}; got {value!r}."
+        ) from None
+
+
+def check_up_to(name: str, value: Any, most: tuple[int, ...], what: str) -> tuple[int, ...]:
+    """Return one positive int of at most `most` for each axis. `value` is one int for all axes, or one for each axis.
+
+    Raises `ValueError` for other values. `what` is the noun for the counted things in the error, such as "modes".
+    """
+    try:
+        counts = check_one_or_each(name, value, len(most))
+    except ValueError:
+        counts = None
+    if counts is None or any(count > limit for count, limit in zip(counts, most)):
+        raise ValueError(f"`{name}` must be at least one and at most {most} {what}{_along(len(most))}; got {value!r}.")
+    return counts
+
+
+_COUNTS = ("no ", "one ", "two ", "three ", "four ")
+
+
+def _count(ndim: int | None) -> str:
+    return "" if ndim is None else _COUNTS[ndim] if ndim < len(_COUNTS) else f"{ndim} "
+
+
+def _along(ndim: int | None) -> str:
+    return "" if ndim is None else f" along {', '.join(axis_names(ndim))}"
+
+
+def check_count(name: str, value: Any) -> int:
+    """Return `value` as an int of at least one. Raises `ValueError` for other values."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise ValueError(f"`{name}` must be an integer of at least one; got {value!r}.")
+    return count
+
+
+def check_flag(name: str, value: bool) -> bool:
+    """Return `value` if it is True or False. Raises `TypeError` for other values."""
+    if not isinstance(value, bool):
+        raise TypeError(f"`{name}` must be True or False; got {value!r}.")
+    return value
+
+
+def check_number(name: str, value: Any, *, least: float | int = -math.inf, positive: bool = False) -> Any:
+    """Return `value` if it is one finite real number of at least `least` or, if `positive` is True, above zero.
+
+    The range of a traced value is not checked.
+
+    Raises `TypeError` for a value that is not one real number, and `ValueError` for a number out of range.
+    """
+    try:
+        number = jnp.asarray(value)
+        valid = number.ndim == 0 and not (jnp.iscomplexobj(number) or isinstance(value, bool))
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise TypeError(f"`{name}` must be one real number; got {value!r}.")
+    if not isinstance(value, Tracer) and not (math.isfinite(value) and (value > 0 if positive else value >= least)):
+        rule = "finite" if least == -math.inf else f"a finite number of at least {least:g}"
+        rule = "a positive, finite number" if positive else rule
+        raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
+    return value

@@ -1,0 +1,84 @@
+"""The sharding in the type of an array. JAX's types name Explicit mesh axes only; functions here ignore Auto axes."""
+
+import functools
+from collections.abc import Callable
+from typing import cast
+
+import jax
+from jax import Array
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+
+from . import compat
+from .blocks import BatchEntry
+from .sharding import entries_of, result_sharding
+
+
+def struct_of(x: Array, sharding: NamedSharding | None, mesh: Mesh | AbstractMesh) -> jax.ShapeDtypeStruct:
+    """Return `x` as a `ShapeDtypeStruct`; on Explicit axes, with the sharding in its type instead of `sharding`."""
+    if AxisType.Explicit in mesh.axis_types:
+        typed = jax.typeof(x).sharding
+        sharding = None if typed.mesh.empty else NamedSharding(mesh, typed.spec)
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+
+def whole_along(x: Array, *axes: int) -> Array:
+    """Return `x` with array axes `axes` not sharded. Only shardings in the type of `x` are removed."""
+    sharding = jax.typeof(x).sharding
+    entries, whole = entries_of(sharding, x.ndim), [axis % x.ndim for axis in axes]
+    spec = PartitionSpec(*(None if axis in whole else entry for axis, entry in enumerate(entries)))
+    return x if spec == PartitionSpec(*entries) else jax.sharding.reshard(x, NamedSharding(sharding.mesh, spec))
+
+
+def sharded_like(x: Array, like: Array) -> Array:
+    """Return `x` with the sharding in the type of `like`, an array of the same shape."""
+    sharding = jax.typeof(like).sharding
+    return x if sharding.mesh.empty or jax.typeof(x).sharding == sharding else jax.sharding.reshard(x, sharding)
+
+
+def reshape_behind(x: Array, lead: int, shape: tuple[int, ...], names: tuple[BatchEntry, ...]) -> Array:
+    """Reshape all but the first `lead` axes of `x` to `shape`, sharded over mesh axes `names`."""
+    sharding = jax.typeof(x).sharding
+    new = (*x.shape[:lead], *shape)
+    if AxisType.Explicit not in sharding.mesh.axis_types:
+        return jax.lax.reshape(x, new)
+    return jax.lax.reshape(x, new, out_sharding=result_sharding(sharding, lead, names))
+
+
+def as_on_auto_axes(function: Callable[[Array], Array], x: Array) -> Array:
+    """Return `function(x)`, which has the shape and sharding of `x`. XLA chooses the shardings inside `function`."""
+    sharding = jax.typeof(x).sharding
+    if AxisType.Explicit not in sharding.mesh.axis_types:
+        return function(x)
+    return cast(Callable, jax.sharding.auto_axes(function, out_sharding=sharding))(x)
+
+
+def equally_varying(*arrays: Array) -> tuple[Array, ...]:
+    """Return the arrays, typed as varying over every manual mesh axis that one of them varies over."""
+    along = [jax.typeof(x).manual_axis_type.varying for x in arrays]
+    every = frozenset().union(*along)
+    return tuple(
+        jax.lax.pcast(x, tuple(every - own), to="varying") if every - own else x for x, own in zip(arrays, along)
+    )
+
+
+def plain(x: Array) -> Array:
+    """Return `x` without the reduced mesh axes in its type. `x` is replicated over these axes anyway.
+
+    Raises `ValueError` for unreduced arrays, which hold the terms of a sum that is not yet computed.
+    """
+    sharding = jax.typeof(x).sharding
+    if not (sharding.spec.unreduced or sharding.spec.reduced):
+        return x
+    spec = PartitionSpec(*compat.partitions(sharding.spec))
+    if sharding.spec.unreduced:
+        raise ValueError(
+            f"`x` must not be unreduced; got {sharding.spec}. Sum it over the mesh axes "
+            f"{sorted(sharding.spec.unreduced)} first: `jax.sharding.reshard(x, jax.{spec})`."
+        )
+    retyped = functools.partial(jax.sharding.reshard, out_shardings=NamedSharding(sharding.mesh, spec))
+    return compat.by_parts(retyped, x)
+
+
+def batch_in_type(x: Array, ndim: int) -> PartitionSpec:
+    """Return the mesh axes that shard each batch axis of a field with `ndim` grid axes, as far as its type says so."""
+    return result_sharding(jax.typeof(x).sharding, x.ndim - ndim, ()).spec

@@ -1,0 +1,397 @@
+"""`Decomposition`: a grid on a device mesh."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jax import Array
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Shaped
+
+from .._backend.base import AbstractBackend
+from .._backend.native import is_local
+from .._common.blocks import (
+    Blocks,
+    MeshAxis,
+    Pencil,
+    axis_names,
+    contiguous_order,
+    entry_names,
+    flat_names,
+    mesh_sizes,
+    pencil_blocks,
+    spec_entry,
+)
+from .._common.byte_order import host_array
+from .._common.check import check_axis, check_count, check_flag, check_order, check_shape
+from .._common.compat import warn_of_few_threads
+from .._common.sharding import ambient_mesh, manual_axes
+from .config import resolve_backend
+from .layout import Field, Layout, check_agreement
+from .types import GridAxes, Lengths, MeshAxes
+
+
+class Decomposition(eqx.Module):
+    """How a grid is sharded over a device mesh, and which backend moves its fields.
+
+    A grid has three axes, or as many as `shape` or `ndim` says. In a *pencil*, one grid axis is whole on every device,
+    and the mesh axes `axes` shard the other grid axes in order. A pencil is named after its whole axis. With
+    `axes = (a, b)` and three grid axes, a *z-pencil* is `P(a, b, None)`, a *y-pencil* `P(a, None, b)`, and an
+    *x-pencil* `P(None, a, b)`. Fields in real space lie in the pencils of the last axis. With one mesh axis and three
+    grid axes, the blocks are *slabs*. The axes of the mesh that are not in `axes` are batch axes.
+
+    If the mesh does not divide a length of the grid, the constructor raises an error. With `pad=True`, fields are
+    instead zero-padded at the end of that axis, to the next length that the mesh divides. `shape` is then required,
+    because the shape of a padded array does not tell the true lengths. Spectra are padded where necessary even without
+    `pad=True`, because few meshes divide the lengths of a half spectrum.
+
+    !!! example
+
+        ```python
+        mesh = jax.make_mesh((2, 4), ("x", "y"))
+        dec = dops.Decomposition(mesh, shape=(64, 64, 64))
+        u = dec.shard(numpy_array)     # sharded P("x", "y", None)
+        dec.gather(u)                  # the NumPy array again
+
+        dops.Decomposition(mesh, shape=(64, 64), axes=("y",))           # P("y", None); "x" is a batch axis
+        dops.Decomposition(mesh, shape=(64, 64), axes=(("x", "y"),))    # P(("x", "y"), None)
+        ```
+    """
+
+    mesh: Mesh | AbstractMesh = eqx.field(static=True)
+    shape: tuple[int, ...] | None = eqx.field(static=True)
+    ndim: int = eqx.field(static=True)
+    axes: tuple[MeshAxis | None, ...] = eqx.field(static=True)
+    pad: bool = eqx.field(static=True)
+    backend: AbstractBackend = eqx.field(static=True)
+    _backend_is_open: bool = eqx.field(static=True)  # Whether to choose the backend once the mesh is known.
+
+    def __init__(
+        self,
+        mesh: "Mesh | AbstractMesh | Decomposition | None" = None,
+        *,
+        shape: Lengths | None = None,
+        ndim: int | None = None,
+        axes: MeshAxes | None = None,
+        pad: bool | None = None,
+        backend: AbstractBackend | str | None = None,
+    ):
+        """**Arguments:**
+
+        - `mesh`: the device mesh, or `None` for the ambient mesh of `jax.set_mesh`. If there is no ambient mesh either,
+            an operator uses the mesh of each array that it is called on. `mesh` may also be another decomposition,
+            whose options are then used for all arguments that are not given.
+        - `shape`: the lengths of the grid in cells, without padding, such as `(nx, ny, nz)`. `None` lets operators take
+            fields of any shape that the mesh divides.
+        - `ndim`: the number of grid axes; by default the length of `shape`, or 3 without `shape`.
+        - `axes`: the mesh axes that shard the grid: `("x", "y")` for pencils, `("x",)` for slabs, `()` for none. There
+            must be fewer entries than grid axes. An entry may also be `None` for a whole grid axis, or a tuple of mesh
+            axes that shard one grid axis together: `(("x", "y"),)`. By default, as many of the last mesh axes as
+            possible shard the grid.
+        - `pad`: whether fields in real space are zero-padded where the mesh does not divide the grid. By default False,
+            or as in the decomposition that is passed as `mesh`.
+        - `backend`: the backend that moves the data, such as `dops.XLA()`; `None` for the default of `dops.config`.
+
+        **Raises:** `ValueError` or `TypeError` for a mesh without axes; for axis names that are unknown, repeated or
+        too many; for a `shape` that is not made of positive integers, or that the mesh does not divide if `pad`
+        is False; and for an `ndim` that differs from the `ndim` of a decomposition passed as `mesh`. `ImportError`
+        for a backend that is not available.
+        """
+        if isinstance(mesh, Decomposition):
+            shape = mesh.shape if shape is None else shape
+            ndim = mesh.ndim if ndim is None else ndim
+            if ndim != mesh.ndim:
+                raise ValueError(f"`ndim` must be {mesh.ndim}, as in the decomposition; got {ndim}.")
+            axes = mesh.axes if axes is None and mesh.has_mesh else axes
+            pad = mesh.pad if pad is None else pad
+            backend = mesh.backend if backend is None and not mesh._backend_is_open else backend
+            mesh = mesh.mesh
+        ndim = None if ndim is None else check_count("ndim", ndim)
+        self.shape = None if shape is None else check_shape("shape", shape, ndim)
+        self.ndim = ndim or (3 if self.shape is None else len(self.shape))
+        self.mesh = _mesh(mesh)
+        self.axes = _axes(axes, self.mesh, self.ndim)
+        self.pad = False if pad is None else check_flag("pad", pad)
+        self.backend = resolve_backend(backend, self.mesh)
+        self._backend_is_open = backend is None and not self.has_mesh
+        if self.has_mesh:
+            self.backend.check(self.mesh)
+            if is_local(self.mesh):
+                warn_of_few_threads(self.mesh.size)
+            if self.shape is not None:
+                self.check_divided(self.shape, -1)
+
+    @property
+    def has_mesh(self) -> bool:
+        """Whether the mesh is known. If not, an operator uses the mesh of each array that it is called on."""
+        return not self.mesh.empty
+
+    def with_mesh(self, mesh: Mesh | AbstractMesh) -> "Decomposition":
+        """Return a copy, with `mesh`, of this decomposition, which must have been built without a mesh."""
+        axes, backend = self.axes or None, None if self._backend_is_open else self.backend
+        return Decomposition(mesh, shape=self.shape, ndim=self.ndim, axes=axes, pad=self.pad, backend=backend)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of devices along each of `axes`. Raises `ValueError` for a decomposition without a mesh."""
+        if not self.has_mesh:
+            raise ValueError(
+                "`mesh` must be known here; got None and no ambient mesh. Pass `mesh`, or build the decomposition "
+                "inside `jax.set_mesh(mesh)`."
+            )
+        return tuple(math.prod(self.mesh.shape[name] for name in entry_names(entry)) for entry in self.axes)
+
+    @property
+    def mesh_axes(self) -> tuple[str, ...]:
+        """The mesh axes that shard the grid, in one flat tuple."""
+        return tuple(flat_names(self.axes))
+
+    def blocks(self, pencil: Pencil = -1, shape: tuple[int, ...] | None = None, order: tuple[int, ...] = ()) -> Blocks:
+        """Return how a field in real space is cut into blocks in `pencil`. By default, `shape` is the grid's.
+
+        Raises `ValueError` if the field would have to be padded, but `pad` is False.
+        """
+        shape = shape or self._known_shape()
+        self.check_divided(shape, pencil)
+        return self.pencil(check_axis("pencil", pencil, self.ndim), shape, order)
+
+    def pencil(self, axis: int, shape: tuple[int, ...], order: tuple[int, ...] = ()) -> Blocks:
+        """Return how a grid of `shape` is cut into blocks if grid axis number `axis` is whole on every device.
+
+        The blocks are padded where the mesh does not divide `shape`, even if `pad` is False.
+        """
+        return pencil_blocks(axis, shape, self.axes, self.sizes, order)
+
+    def check_divided(self, shape: tuple[int, ...], *pencils: Pencil) -> None:
+        """Raise `ValueError` if a field in one of `pencils` would have to be padded, but `pad` is False."""
+        if self.pad:
+            return
+        names = axis_names(self.ndim)
+        for pencil in pencils:
+            whole = check_axis("pencil", pencil, self.ndim)
+            blocks = self.pencil(whole, shape)
+            for axis in blocks.padded_axes:
+                raise ValueError(
+                    f"`shape` must be divisible by the mesh, unless `pad=True`; got {shape}: "
+                    f"{blocks.parts[axis]} devices do not divide {shape[axis]} cells along {names[axis]} in "
+                    f"{names[whole]}-pencils. {self._meshes_that_divide(shape, pencils)} Or pass "
+                    f"`shape={shape}, pad=True` to pad fields in real space with zeros."
+                )
+
+    def _meshes_that_divide(self, shape: tuple[int, ...], pencils: tuple[Pencil, ...]) -> str:
+        """Return a sentence for errors, which lists meshes of as many devices as now shard the grid.
+
+        Each listed mesh divides `shape` in all of `pencils` and in the pencils of the last axis.
+        """
+        devices, whole = math.prod(self.sizes), {check_axis("pencil", pencil, self.ndim) for pencil in (-1, *pencils)}
+        axes = max(len(self.axes), min(2, self.ndim - 1))
+        found = [
+            sizes
+            for sizes in mesh_sizes(devices, axes)
+            if not any(pencil_blocks(axis, shape, _MESH[:axes], sizes).padded_axes for axis in whole)
+        ]
+        names = f" ({', '.join(_MESH[:axes])})" if axes > 1 else ""
+        if not found:
+            return f"No mesh{names} of {devices} devices divides this shape: choose another shape."
+        return f"Meshes{names} of {devices} devices that divide this shape: {', '.join(map(str, found))}."
+
+    def layout(self, pencil: Pencil = -1, *, axis_contiguous: bool = False, order: GridAxes | None = None) -> Layout:
+        """Return the layout of fields in `pencil`.
+
+        **Arguments:**
+
+        - `pencil`: the name or number of the grid axis that is whole on every device; by default the last axis.
+        - `axis_contiguous`: whether fields are stored with the whole axis last, after the other axes in cyclic order.
+        - `order`: the grid axes in the order in which they are stored, such as `("z", "x", "y")` or `(2, 0, 1)`.
+
+        **Raises:** `ValueError` for a decomposition without `shape`, and for fields that need padding if `pad` is
+        False.
+        """
+        stored = self.storage_order(pencil, axis_contiguous=axis_contiguous, order=order)
+        return Layout(self.mesh, self.blocks(pencil, order=stored))
+
+    def storage_order(
+        self, pencil: Pencil, *, axis_contiguous: bool = False, order: GridAxes | None = None, name: str = "order"
+    ) -> tuple[int, ...]:
+        """Return the order in which the axes of a field in `pencil` are stored. Errors call the argument `name`."""
+        axis = check_axis("pencil", pencil, self.ndim)
+        contiguous = check_flag("axis_contiguous", axis_contiguous)
+        if order is None:
+            return contiguous_order(self.ndim, axis) if contiguous else tuple(range(self.ndim))
+        if contiguous:
+            raise ValueError(f"`{name}` must be None with `axis_contiguous=True`; got {order!r}.")
+        return check_order(name, order, self.ndim)
+
+    def spec(self, pencil: Pencil = -1) -> PartitionSpec:
+        """Return the partition spec of the grid axes in `pencil`."""
+        return self.pencil(check_axis("pencil", pencil, self.ndim), (1,) * self.ndim).spec
+
+    def sharding(self, pencil: Pencil = -1) -> NamedSharding:
+        """Return the sharding of a field without batch axes in `pencil`."""
+        return NamedSharding(self.mesh, self.spec(pencil))
+
+    def local_shape(self, pencil: Pencil = -1) -> tuple[int, ...]:
+        """Return the shape of one block in `pencil`, padding included."""
+        return self.layout(pencil).local_shape
+
+    def padded_shape(self, pencil: Pencil = -1) -> tuple[int, ...]:
+        """Return the global shape of the array that holds a field in `pencil`, padding included."""
+        return self.layout(pencil).shape
+
+    def shard(self, array: Field, pencil: Pencil = -1) -> Shaped[Array, "*stored"]:
+        """Shard a host array as a field in `pencil`. Every process passes the same whole array.
+
+        **Arguments:**
+
+        - `array`: an array of any dtype and of shape `(*batch, *shape)`. A batch axis of the array is sharded over
+            batch axes of the mesh that divide its length.
+        - `pencil`: the name or number of the grid axis that is whole on every device; by default the last axis.
+
+        **Returns:** a `jax.Array` of shape `(*batch, *padded_shape(pencil))`.
+
+        **Raises:** `ValueError` for an array of another shape, and for a field that needs padding if `pad` is False. If
+        the processes pass different shapes, dtypes or pencils, every process raises `ValueError`.
+        """
+        array = host_array(array)
+        check_agreement(self.mesh, array, pencil, "`pencil`")
+        check_grid("array", array.shape, self.ndim)
+        blocks = self.blocks(pencil, self.shape or array.shape[-self.ndim :])
+        if self.shape is None and blocks.padded_axes:
+            raise ValueError(
+                f"`shape` must be given to the decomposition for a field with padding; got an array of shape "
+                f"{array.shape}. Pass `shape={array.shape[-self.ndim :]}`."
+            )
+        return Layout(self.mesh, blocks).distribute(array)
+
+    def crop(
+        self, field: Shaped[Array, "*field"], pencil: Pencil | None = None, *, axis_contiguous: bool = False
+    ) -> Shaped[Array, "*cropped"]:
+        """Cut the padding off a field. The result is not sharded along an axis that had padding.
+
+        **Arguments:**
+
+        - `field`: a field of shape `(*batch, *padded_shape(pencil))`, or one whose padding has already been cut off.
+        - `pencil`: the name or number of the grid axis that is whole on every device. With `None`, the
+            pencil is found from the shape of the field, which then must not be axis-contiguous.
+        - `axis_contiguous`: whether the field is stored with the whole axis of `pencil` last, as operators with
+            `axis_contiguous=True` store it. The result is stored in the same order.
+
+        **Returns:** a `jax.Array` of shape `(*batch, *shape)`, with its axes in the storage order of the field.
+
+        **Raises:** `ValueError` for a field of another shape.
+        """
+        return self._layout_of(field, pencil, axis_contiguous).crop(field)
+
+    def gather(
+        self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
+    ) -> Shaped[np.ndarray, "*gathered"]:
+        """Gather a field, without its padding, on every process. **Arguments** and **Raises** are those of `crop`.
+
+        **Returns:** a NumPy array of shape `(*batch, *shape)`, with its axes in the order of the grid.
+        """
+        return self._layout_of(field, pencil, axis_contiguous).gather(field)
+
+    def sum(
+        self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
+    ) -> Shaped[Array, "*batch"]:
+        """Return the sum over the grid, without padding: see `Layout.sum`. **Arguments** are those of `crop`."""
+        return self._layout_of(field, pencil, axis_contiguous).sum(field)
+
+    def mean(
+        self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
+    ) -> Shaped[Array, "*batch"]:
+        """Return the mean over the grid, without padding: see `Layout.mean`. **Arguments** are those of `crop`."""
+        return self._layout_of(field, pencil, axis_contiguous).mean(field)
+
+    def norm(
+        self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
+    ) -> Shaped[Array, "*batch"]:
+        """Return the norm over the grid, without padding: see `Layout.norm`. **Arguments** are those of `crop`."""
+        return self._layout_of(field, pencil, axis_contiguous).norm(field)
+
+    def vdot(
+        self, u: Field, v: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
+    ) -> Shaped[Array, "*batch"]:
+        """Return the sum of `conj(u) * v` over the grid, without padding: see `Layout.vdot`.
+
+        **Arguments** are those of `crop`. Both fields must be stored in the same way.
+        """
+        return self._layout_of(u, pencil, axis_contiguous, "u").vdot(u, v)
+
+    def _known_shape(self) -> tuple[int, ...]:
+        if self.shape is None:
+            raise ValueError("`shape` must be known here; got None. Pass `shape` to the decomposition or operator.")
+        return self.shape
+
+    def _layout_of(self, field: Any, pencil: Pencil | None, axis_contiguous: bool, name: str = "field") -> Layout:
+        """Return the layout of `field`. If `pencil` is `None`, it is found from the field's shape."""
+        check_grid(name, np.shape(field), self.ndim)
+        if check_flag("axis_contiguous", axis_contiguous) and pencil is None:
+            raise ValueError("`pencil` must be given for an axis-contiguous field; got None.")
+        candidates = []
+        for own in range(self.ndim) if pencil is None else (pencil,):
+            order = self.storage_order(own, axis_contiguous=axis_contiguous)
+            blocks = self.pencil(check_axis("pencil", own, self.ndim), self.shape or (1,) * self.ndim, order)
+            if self.shape is None:  # Without `shape`, fields have no padding.
+                blocks = replace(blocks, lengths=blocks.lengths_of(np.shape(field)[-self.ndim :]))
+            candidates.append(Layout(self.mesh, blocks))
+        found = [layout for layout in candidates if layout.holds(field)]
+        if found or manual_axes():
+            return (found or candidates)[0]
+        shapes = {shape for layout in candidates for shape in (layout.shape, layout.blocks.true_shape)}
+        raise ValueError(
+            f"`{name}` must end with the shape of the grid, with or without padding: "
+            f"{' or '.join(map(str, sorted(shapes)))}; got {np.shape(field)}. Pass `pencil` and `axis_contiguous` for "
+            "a field that is stored in another order. For the result of an operator, such as the spectrum of a real "
+            "transform, use its layout: `fft.out_layout`."
+        )
+
+
+# The names of mesh axes in errors.
+_MESH = ("rows", "columns", *(f"axis {axis}" for axis in range(2, 64)))
+
+
+def check_grid(name: str, shape: tuple[int, ...], ndim: int) -> None:
+    """Raise `ValueError` unless an array of `shape` has at least one cell along each axis of the grid."""
+    if len(shape) < ndim:
+        lengths = ", ".join(f"n{axis}" for axis in axis_names(ndim))
+        raise ValueError(f"`{name}` must have shape (*batch, {lengths}); got {shape}.")
+    if 0 in shape[-ndim:]:
+        raise ValueError(f"`{name}` must have at least one cell along every axis of the grid; got {shape}.")
+
+
+def _mesh(mesh: object) -> Mesh | AbstractMesh:
+    if mesh is None:
+        return ambient_mesh()
+    if not isinstance(mesh, Mesh | AbstractMesh):
+        raise TypeError(f"`mesh` must be a `jax.sharding.Mesh` or a `Decomposition`; got {mesh!r}.")
+    if not (mesh.axis_names or mesh.empty):
+        raise ValueError(f"`mesh` must have at least one axis; got {mesh}.")
+    return mesh
+
+
+def _axes(axes: Any, mesh: Mesh | AbstractMesh, ndim: int) -> tuple[MeshAxis | None, ...]:
+    if axes is None:
+        return mesh.axis_names[max(0, len(mesh.axis_names) - ndim + 1) :]  # An empty tuple, if the mesh is not known.
+    entries = tuple(axes) if isinstance(axes, tuple | list) else (axes,)
+    entries = tuple(spec_entry(entry) if isinstance(entry, tuple | list) else entry for entry in entries)
+    while not mesh.empty and entries and entries[-1] is None:
+        entries = entries[:-1]
+    names = list(flat_names(entry for entry in entries if isinstance(entry, str | tuple)))
+    if not all(isinstance(entry, str | tuple | None) for entry in entries) or not all(
+        isinstance(n, str) for n in names
+    ):
+        raise TypeError(f"`axes` must be names of mesh axes, one for each sharded axis of the grid; got {axes!r}.")
+    if len(set(names)) < len(names) or not (mesh.empty or set(names) <= set(mesh.axis_names)):
+        raise ValueError(f"`axes` must be different axes of the mesh, {mesh.axis_names}; got {axes!r}.")
+    if len(entries) >= ndim:
+        several = (
+            f" To shard one grid axis over several mesh axes, pass `axes=({tuple(names)},)`." if len(names) > 1 else ""
+        )
+        raise ValueError(
+            f"`axes` must be at most {ndim - 1} mesh axes for a grid of {ndim} axes, because one grid axis is whole on "
+            f"every device; got {axes!r}.{several}"
+        )
+    return entries

@@ -1,0 +1,269 @@
+"""`Layout`: how an array holds a field."""
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Shaped
+
+from .._common.blocks import Blocks, axis_names, batch_spec
+from .._common.byte_order import device_array, host_array
+from .._common.sharding import manual_axes
+from .._common.typed import whole_along
+from . import reductions as reductions
+
+
+Field = Shaped[Array | np.ndarray, "*field"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How an array holds a field: its devices, blocks, storage order and padding.
+
+    `fft.in_layout` and `fft.out_layout` are the layouts of an operator's input and result. `dec.layout("z")` is the
+    layout of a decomposition's fields in z-pencils.
+
+    - `mesh`: the mesh of the devices.
+    - `blocks`: how the grid is cut into blocks.
+
+    !!! example
+
+        ```python
+        fft = dops.FFT3D(mesh, shape=(64, 64, 64), real=True)
+        k = fft(u)
+        fft.out_layout.gather(k)       # NumPy array (64, 64, 33)
+        fft.out_layout.shape           # (64, 64, 36): 4 devices do not divide 33 modes
+        ```
+    """
+
+    mesh: Mesh | AbstractMesh
+    blocks: Blocks
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The global shape of the array, in its storage order, padding and halo layers included."""
+        return self.blocks.shape
+
+    @property
+    def true_shape(self) -> tuple[int, ...]:
+        """The shape of the grid without padding or halo layers, always in the order of the grid axes."""
+        return self.blocks.lengths
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """The shape of the block that one device holds, in its storage order, padding and halo layers included."""
+        return self.blocks.block_shape
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The partition spec of the stored grid axes."""
+        return self.blocks.spec
+
+    @property
+    def sharding(self) -> NamedSharding:
+        """The sharding of a field without batch axes."""
+        return NamedSharding(self.mesh, self.spec)
+
+    def sharding_of(self, shape: tuple[int, ...]) -> NamedSharding:
+        """Return the sharding of an array of `shape`. Batch axes are sharded over mesh axes that divide them."""
+        free = {name: size for name, size in self.mesh.shape.items() if name not in self.blocks.mesh_axes}
+        batch = batch_spec(shape[: -self.blocks.ndim], free)
+        return NamedSharding(self.mesh, PartitionSpec(*batch, *self.spec))
+
+    def shard(self, array: Field) -> Shaped[Array, "*stored"]:
+        """Shard a host array: store its axes in the order of this layout, and pad them.
+
+        Every process passes the same whole array, and keeps only its own blocks.
+
+        **Arguments:**
+
+        - `array`: an array of any dtype and of shape `(*batch, *true_shape)`. A batch axis of the array is sharded over
+            batch axes of the mesh that divide its length.
+
+        **Returns:** a `jax.Array` of shape `(*batch, *shape)`.
+
+        **Raises:** `ValueError` for an array of another shape. If the processes pass different shapes or dtypes, every
+        process raises `ValueError`.
+        """
+        array = host_array(array)
+        check_agreement(self.mesh, array, self.blocks, "the layout")
+        return self.distribute(array)
+
+    def distribute(self, array: np.ndarray) -> Array:
+        """Shard a host array as `shard` does, without checking that all processes pass the same shape and dtype."""
+        blocks = self.blocks
+        self._refuse_halo("array")
+        if array.shape[-blocks.ndim :] != self.true_shape:
+            axes = ", ".join(map(str, self.true_shape))
+            raise ValueError(
+                f"`array` must have shape (*batch, {axes}), with its axes in the order of the grid; got {array.shape}."
+            )
+        if not isinstance(self.mesh, Mesh):
+            raise ValueError(f"`mesh` must be a `jax.sharding.Mesh`, which has devices; got {self.mesh}.")
+        lead = array.shape[: -blocks.ndim]
+        stored = array.transpose(*range(len(lead)), *(len(lead) + axis for axis in blocks.order))
+        shape = (*lead, *blocks.shape)
+
+        def block(index):
+            part = stored[index]  # NumPy cuts a slice at the end of an axis. The missing cells are padding.
+            sizes = [len(range(*i.indices(n))) for i, n in zip(index, shape)]
+            return np.pad(part, [(0, size - n) for size, n in zip(sizes, part.shape)])
+
+        return jax.make_array_from_callback(shape, self.sharding_of(shape), block)
+
+    def gather(self, field: Field) -> Shaped[np.ndarray, "*gathered"]:
+        """Gather a field, without its padding, on every process.
+
+        **Arguments:**
+
+        - `field`: a field of shape `(*batch, *shape)`, or one whose padding has already been cut off.
+
+        **Returns:** a NumPy array of shape `(*batch, *true_shape)`, with its axes in the order of the grid.
+
+        **Raises:** `ValueError` for a field of another shape, and for a layout with halo layers.
+        """
+        self.check(field)
+        if isinstance(field, Array) and not field.is_fully_addressable:
+            field = jax.device_put(field, NamedSharding(self.mesh, PartitionSpec()))
+        # JAX cannot read an empty array that a compiled program returned with Explicit axes.
+        array = host_array(field) if np.size(field) else np.zeros(np.shape(field), field.dtype)
+        natural = (*range(array.ndim - self.blocks.ndim), *map(self.blocks.position, range(self.blocks.ndim)))
+        return array[..., *map(slice, self.blocks.true_shape)].transpose(natural)
+
+    def crop(self, field: Shaped[Array, "*field"]) -> Shaped[Array, "*cropped"]:
+        """Cut the padding off a field. The result keeps the storage order, and is not sharded along padded axes.
+
+        **Arguments** and **Raises** are those of `gather`.
+        """
+        self.check(field)
+        lengths = self.blocks.true_shape
+        cuts = [axis for axis in range(-len(lengths), 0) if lengths[axis] != field.shape[axis]]
+        return whole_along(field, *cuts)[..., *map(slice, lengths)] if cuts else field
+
+    def sum(self, field: Field) -> Shaped[Array, "*batch"]:
+        """Return the sum over the grid. Values in the padding are ignored. The only communication is an all-reduce.
+
+        The sum of a spectrum counts each stored mode once.
+
+        **Arguments:**
+
+        - `field`: a field of shape `(*batch, *shape)`, or one whose padding has already been cut off.
+
+        **Returns:** an array of shape `(*batch,)` and of the dtype that `jnp.sum` returns. Half precision is
+        accumulated in single precision.
+
+        **Raises:** `ValueError` for a field of another shape, for a layout with halo layers, and inside a `shard_map`
+        over a mesh axis of the grid.
+        """
+        self._check_reduced("field", field)
+        return reductions.total(device_array(field), self.blocks.true_shape)
+
+    def mean(self, field: Field) -> Shaped[Array, "*batch"]:
+        """Return the mean over the grid, of the dtype of `jnp.mean`. Arguments and errors are those of `sum`."""
+        self._check_reduced("field", field)
+        return reductions.mean(device_array(field), self.blocks.true_shape)
+
+    def norm(self, field: Field) -> Shaped[Array, "*batch"]:
+        """Return the square root of the sum of `|field|²` over the grid, a real number.
+
+        Arguments and errors are those of `sum`. The derivative at a field of zeros is zero.
+        """
+        self._check_reduced("field", field)
+        return reductions.norm(device_array(field), self.blocks.true_shape)
+
+    def vdot(self, u: Shaped[Array | np.ndarray, "*u"], v: Shaped[Array | np.ndarray, "*v"]) -> Shaped[Array, "*batch"]:
+        """Return the sum of `conj(u) * v` over the grid. Batch axes broadcast.
+
+        `u` and `v` are fields as in `sum`. Raises `ValueError` as `sum` does, and if only one of the two has padding.
+        """
+        self._check_reduced("u", u)
+        self._check_reduced("v", v)
+        ndim = self.blocks.ndim
+        if np.shape(u)[-ndim:] != np.shape(v)[-ndim:]:
+            raise ValueError(f"`u` and `v` must both have padding, or neither; got {np.shape(u)} and {np.shape(v)}.")
+        return reductions.vdot(device_array(u), device_array(v), self.blocks.true_shape)
+
+    def holds(self, field: Any) -> bool:
+        """Return whether the last axes of `field` have the lengths of this layout, with or without padding."""
+        return np.shape(field)[-self.blocks.ndim :] in (self.blocks.shape, self.blocks.true_shape)
+
+    def check(self, field: Any, name: str = "field") -> None:
+        """Raise `ValueError` unless the shape of `field` fits this layout, with or without padding."""
+        self._refuse_halo(name)
+        if not self.holds(field):
+            expected = sorted({self.blocks.shape, self.blocks.true_shape})
+            shapes = " or ".join(f"(*batch, {', '.join(map(str, shape))})" for shape in expected)
+            raise ValueError(f"`{name}` must have shape {shapes} in {self}; got {np.shape(field)}.")
+
+    def _check_reduced(self, name: str, field: Any) -> None:
+        """Raise `ValueError` unless `field` is global, not one block, and fits this layout."""
+        check_global(name, self.blocks.mesh_axes)
+        self.check(field, name)
+
+    def _refuse_halo(self, name: str) -> None:
+        if self.blocks.has_halo:
+            raise ValueError(
+                f"`{name}` must have no halo layers; got the layout {self}. Drop them with `halo.crop(field)`, and use "
+                "`halo.in_layout`."
+            )
+
+    def __str__(self) -> str:
+        """Return the axes that are whole on each device and the numbers of blocks along the other axes.
+
+        For example "x-pencils 2x4". A storage order or halo that is not the default follows: "stored as yzx".
+        """
+        names = axis_names(self.blocks.ndim)
+        whole = "".join(name for name, own in zip(names, self.blocks.names) if own is None)
+        counts = [str(n) for n, own in zip(self.blocks.parts, self.blocks.names) if own is not None]
+        stored = "".join(names[axis] for axis in self.blocks.order)
+        order = "" if stored == "".join(names) else f" stored as {stored}"
+        halo = f" with halo {self.blocks.halo}" if self.blocks.has_halo else ""
+        return f"{whole}-pencils {'x'.join(counts)}{order}{halo}"
+
+
+def check_global(
+    name: str,
+    mesh_axes: Iterable[str | None],
+    hint: str = "Call this method outside of the `shard_map`, or sum over blocks with `jax.lax.psum`",
+) -> None:
+    """Raise `ValueError` inside a `shard_map` over one of the mesh axes that shard the grid."""
+    for axis in filter(manual_axes().__contains__, mesh_axes):
+        raise ValueError(
+            f"`{name}` must be a global field; got a block inside a `shard_map` over mesh axis {axis!r}. {hint}."
+        )
+
+
+def check_agreement(mesh: Mesh | AbstractMesh, array: np.ndarray, where: Any, name: str) -> None:
+    """Raise `ValueError` on every process of the mesh if shapes, dtypes or `where` differ between processes.
+
+    Otherwise the processes would run different programs, which would hang, abort, or continue with missing data.
+    """
+    if isinstance(mesh, AbstractMesh):
+        return
+    mine = zlib.crc32(repr((array.shape, str(array.dtype), where)).encode())
+    others = sorted(process for process, (value,) in exchange_numbers(mesh, mine).items() if value != mine)
+    if others:
+        raise ValueError(
+            f"`array` must have the same shape and dtype on every process, and {name} must be the same; got "
+            f"{array.shape}, {array.dtype}, {where!r} on process {jax.process_index()}, other values on {others}."
+        )
+
+
+def exchange_numbers(mesh: Mesh, *numbers: int) -> dict[int, tuple[int, ...]]:
+    """Return the 32-bit `numbers` that each process passes, by process index. All processes of the mesh must call this.
+
+    If all devices of the mesh belong to this process, or none, the processes do not communicate.
+    """
+    everywhere = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+    if len(everywhere.addressable_devices) in (0, mesh.size):
+        return {jax.process_index(): numbers}
+    shape = (mesh.size, len(numbers))
+    mine = np.array([numbers], np.uint32)
+    gathered = jax.make_array_from_callback(shape, everywhere, lambda _: mine)
+    gathered = np.asarray(jax.device_put(gathered, NamedSharding(mesh, PartitionSpec()))).tolist()
+    return {device.process_index: tuple(values) for device, values in zip(mesh.devices.flat, gathered)}

@@ -1,0 +1,241 @@
+"""The JAX primitive that runs every distributed operator, and its form for one block inside a `shard_map`.
+
+The only parameter of both primitives is a hashable `Call`. The rules for JAX's transformations are written once, in
+this file, which is the only one that uses JAX's extension interface. docs/design.md explains why this is a primitive
+and not a `custom_vjp` or a bare `shard_map`.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+from jax.errors import ConcretizationTypeError
+from jax.extend.core import Primitive, concrete_or_error
+from jax.interpreters import ad, batching, mlir
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+from .._backend.base import Call
+from .._backend.execute import run_on_block
+from .._backend.xla import XLA
+from .._common.blocks import entry_names
+from .._common.memory_layout import exported
+from .._common.sharding import (
+    array_spec,
+    batch_of,
+    batch_of_concrete,
+    explicit_spec,
+    is_placed,
+    manual_axes,
+    map_blocks,
+    mesh_in_context,
+    mesh_with_devices,
+    no_devices,
+    place_field,
+    refuse_other_devices,
+    result_sharding,
+)
+
+
+def apply(call: Call, x: Array) -> Array:
+    """Apply the plan of `call` to a field `x` of global shape `(*batch, *call.plan.source.shape)`."""
+    source = call.plan.source
+    if (mesh := mesh_in_context(call.mesh)) is not call.mesh:
+        call = replace(call, mesh=mesh)
+    if is_placed(x, call.mesh, source.mesh_axes, source.spec):
+        call.backend.prepare(call, x.dtype)
+        # `_run` returns the same result as `bind` in less time. But inside a `shard_map`, `bind` is needed.
+        return operator_p.bind(x, call=call) if manual_axes() else _run(x, call)
+    x = _placed(call, x)
+    call.backend.prepare(call, x.dtype)
+    return operator_p.bind(x, call=call)
+
+
+def apply_to_block(call: Call, block: Array) -> Array:
+    """Apply the plan of `call` to one block, inside a `shard_map` over the mesh."""
+    call.backend.prepare(call, block.dtype)
+    return run_on_block(call, block) if call.backend.differentiable_block else block_p.bind(block, call=call)
+
+
+def apply_on_one_device(call: Call, x: Array) -> Array:
+    """Apply the plan of `call`, which does not shard the grid, to an array that is on no mesh."""
+    return block_p.bind(x, call=call)
+
+
+def known(x: Array) -> Array:
+    """Return the value of `x` if it is known, else `x`. In eager `jax.grad`, for example, tracers have values."""
+    if not isinstance(x, Tracer):
+        return x
+    try:
+        value = concrete_or_error(None, x)
+    except ConcretizationTypeError:
+        return x
+    return value if isinstance(value, Array) else x  # The value may be a NumPy array, which lies on no device.
+
+
+def _placed(call: Call, x: Array) -> Array:
+    """Return `x` with the sharding that the plan starts from. Raises `ValueError` for an array on other devices."""
+    source = call.plan.source
+    if not manual_axes():
+        if is_placed(value := known(x), call.mesh, source.mesh_axes, source.spec):
+            return x  # To place it again would also place its tangent, which JAX refuses on other devices.
+        lead = [None] * (x.ndim - source.ndim)
+        spec = PartitionSpec() if source.padded_axes else PartitionSpec(*lead, *source.spec)
+        refuse_other_devices(value, call.mesh, spec)
+    return place_field(x, call.mesh, call.plan.mesh_axes, source.spec, call.batch)
+
+
+operator_p = Primitive("distributed_operator")
+
+
+def _block_map(x: Array, *, call: Call) -> Array:
+    """Run the plan on every block, with all mesh axes manual.
+
+    Batch axes must be manual as well, because XLA would gather sharded batch axes for its FFTs.
+    """
+    # In a partly manual `shard_map` around the call, some axes are manual already.
+    names = frozenset(call.mesh.axis_names) - manual_axes()
+    lead = x.ndim - call.plan.source.ndim
+    batch = batch_of(x, lead, call.mesh, call.plan.mesh_axes, call.batch, names)
+    specs = PartitionSpec(*batch, *call.plan.source.spec), PartitionSpec(*batch, *call.plan.target.spec)
+    return map_blocks(functools.partial(run_on_block, call), call.mesh, names, *specs, check_types=False)(x)
+
+
+@operator_p.def_impl
+def _evaluate(x: Array | np.ndarray, *, call: Call) -> Array:
+    x = x if isinstance(x, Array) else jnp.asarray(x)  # `jax.grad` passes NumPy arrays on unchanged.
+    if isinstance(call.mesh, AbstractMesh):  # The devices are known only here, after all transformations.
+        call = replace(call, mesh=mesh_with_devices(mesh_in_context(call.mesh), x))
+    return _run(_placed(call, x), call)  # A function that `jax.linearize` returns binds its tangent as it is.
+
+
+def _run(x: Array, call: Call) -> Array:
+    """Run the program for a placed array with values."""
+    plan, lead = call.plan, x.shape[: -call.plan.source.ndim]
+    batch = batch_of_concrete(x, len(lead), call.mesh, plan.mesh_axes, call.batch)
+    call = call if batch == call.batch else replace(call, batch=batch)
+    if not x.size:  # XLA does not cut empty arrays into blocks, and JAX cannot read the result of such a program.
+        return jax.device_put(np.zeros((*lead, *plan.target.shape), plan.result_dtype(x.dtype)), _result_sharding(call))
+    return _compiled(call)(x)
+
+
+def _result_sharding(call: Call) -> NamedSharding:
+    return NamedSharding(call.mesh, array_spec(call.mesh, (*call.batch, *call.plan.target.spec)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(call: Call):
+    """Return the program for eager calls. Its output sharding is given, because XLA's may omit some mesh axes."""
+    return jax.jit(functools.partial(_block_map, call=call), out_shardings=_result_sharding(call))
+
+
+@operator_p.def_abstract_eval
+def _abstract_value(x, *, call: Call):
+    plan = call.plan
+    lead = x.shape[: -plan.source.ndim]
+    dtype = plan.result_dtype(x.dtype)
+    shape = (*lead, *plan.target.shape)
+    if x.sharding.mesh.empty:
+        return x.update(shape=shape, dtype=dtype, weak_type=False)
+    sharding = result_sharding(x.sharding, len(lead), plan.target.spec)
+    return x.update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding)
+
+
+def _batching_rule(axis_data, args, dims, *, call: Call):
+    (x,), (dim,) = args, dims
+    if dim is None:  # JAX calls this rule also for an argument that is not mapped.
+        return operator_p.bind(x, call=call), None
+    x = batching.bdim_at_front(x, dim, axis_data.size)
+    known = axis_data.spmd_name or PartitionSpec.UNCONSTRAINED
+    if axis_data.spmd_name is not None:
+        _check_spmd_name(call, entry_names(known), axis_data.size)
+    return operator_p.bind(x, call=replace(call, batch=(known, *call.batch))), 0
+
+
+def _check_spmd_name(call: Call, names: tuple[str, ...], length: int) -> None:
+    sizes = {name: size for name, size in call.mesh.shape.items() if name not in call.plan.mesh_axes}
+    if not sizes.keys() >= set(names) or length % math.prod(sizes[name] for name in names):
+        raise ValueError(
+            f"`spmd_axis_name` of `jax.vmap` must name batch axes of the operator's mesh, {sizes}, that divide the "
+            f"mapped axis; got {names} for a length of {length}."
+        )
+
+
+batching.fancy_primitive_batchers[operator_p] = _batching_rule
+# The user may pass tangents and cotangents with any sharding, so they are placed like inputs.
+ad.deflinear2(operator_p, lambda cotangent, _, *, call: [apply(call.transpose(), jnp.asarray(cotangent))])
+ad.defjvp(operator_p, lambda tangent, _, *, call: apply(call, jnp.asarray(tangent)))
+
+
+def _lower(ctx, x, *, call: Call):
+    # This is the number of devices of the whole program. Any input of the program, not only `x`, may tell it to JAX.
+    devices = getattr(ctx.module_context.axis_context, "num_devices", None)
+    if devices is not None and devices < call.mesh.size:
+        raise no_devices(call.mesh)
+    return _lower_function(_of_any_type, ctx, x, call)
+
+
+def _of_any_type(x: Array, *, call: Call) -> Array:
+    """Run the plan on an array with any Explicit mesh axes in its type.
+
+    A function that `jax.linearize` returns binds its tangent as it is, with any type. If the length of a batch axis is
+    a symbol, which exported programs may contain, a loop runs over the batch: JAX cannot run a `shard_map` of arrays
+    with symbolic lengths (JAX 0.10.2 and 0.12.0).
+    """
+    if not all(isinstance(n, int) for n in x.shape):
+        return jax.lax.map(functools.partial(_of_any_type, call=replace(call, batch=call.batch[1:])), x)
+    typed = any(explicit_spec(call.mesh, call.plan.source.spec))
+    return _block_map(_placed(call, x) if typed else x, call=call)
+
+
+def _lower_function(function: Callable, ctx, x, call: Call):
+    """Lower `function(x, call=call)`. An exported program contains only what all later versions of JAX can run.
+
+    So it contains operations of XLA, but no kernels, which other installations may not have.
+    """
+    lower = mlir.lower_fun(function, multiple_results=False)
+    if not ctx.module_context.lowering_parameters.for_export:
+        return lower(ctx, x, call=call)
+    with exported():
+        return lower(ctx, x, call=replace(call, backend=XLA(overlap=call.backend.overlap, wire=call.backend.wire)))
+
+
+mlir.register_lowering(operator_p, _lower)
+
+
+# The primitive for one block: for backends whose kernels JAX cannot differentiate by itself, and for whole arrays.
+block_p = Primitive("distributed_operator_on_block")
+
+
+@block_p.def_impl
+def _evaluate_block(block: Array | np.ndarray, *, call: Call) -> Array:
+    return _compiled_on_block(call)(block)
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled_on_block(call: Call):
+    return jax.jit(functools.partial(run_on_block, call))
+
+
+@block_p.def_abstract_eval
+def _abstract_block(block, *, call: Call):
+    plan = call.plan
+    shape = (*block.shape[: -plan.source.ndim], *plan.target.block_shape)
+    return block.update(shape=shape, dtype=plan.result_dtype(block.dtype), weak_type=False)
+
+
+def _batch_block(args, dims, *, call: Call):
+    return block_p.bind(jnp.moveaxis(args[0], dims[0], 0), call=call), 0
+
+
+batching.primitive_batchers[block_p] = _batch_block
+ad.deflinear2(block_p, lambda cotangent, _, *, call: [block_p.bind(cotangent, call=call.transpose())])
+mlir.register_lowering(
+    block_p,
+    lambda ctx, block, *, call: _lower_function(lambda block, *, call: run_on_block(call, block), ctx, block, call),
+)

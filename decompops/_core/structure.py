@@ -1,0 +1,254 @@
+"""`Structure`: the type of an operator's input or result, and checks that the result of one operator fits the next."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh
+
+from .._basis.base import Kind
+from .._common.blocks import Blocks, MeshAxis, axis_names, pencil_blocks
+from .._common.box import Box
+from .._common.byte_order import dtype_of
+from .._common.sharding import refuse_other_devices
+from .expansion import Expansion
+from .layout import Layout
+from .primitive import operator_p
+
+
+Space = Literal["field", "spectrum"]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The type of an operator's input or result, as far as it is known without an array.
+
+    - `layout`: the mesh of the array, and how it is cut into blocks.
+    - `lengths`: the length of each grid axis, without padding; `None` if the operator accepts any lengths. `layout`
+        then has example lengths.
+    - `kind`: "real" or "complex"; `None` for either.
+    - `space`: "field" or "spectrum"; `None` for either.
+    - `components`: the lengths of the component axes, which are directly before the grid axes: `()` for a scalar,
+        `(3,)` for a vector; `None` for any. All axes before the component axes are batch axes.
+    - `box`: the periodic box; `None` if the box does not matter.
+    - `may_move`: whether a function that is not an operator may have moved the array to other devices.
+    - `passes_on`: whether `None` as the `kind` or `components` of a result means that they are the same as in the
+        operator's input. If False, `None` means unknown.
+    - `expansion`: what the numbers of a spectrum mean, such as their bases and `norm`; `None` if it is not known.
+    """
+
+    layout: Layout
+    lengths: tuple[int, ...] | None = None
+    kind: Kind | None = None
+    space: Space | None = None
+    components: tuple[int, ...] | None = None
+    box: Box | None = field(default=None, compare=False)  # Boxes with traced lengths cannot be compared.
+    may_move: bool = False
+    passes_on: bool = field(default=True, compare=False)
+    expansion: Expansion | None = field(default=None, compare=False)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The names of the grid axes in their storage order: "x", or "kx" in a spectrum."""
+        blocks = self.layout.blocks
+        names = axis_names(blocks.ndim)
+        return tuple(f"k{names[axis]}" if self.space == "spectrum" else names[axis] for axis in blocks.order)
+
+    @property
+    def shape(self) -> dict[str, int | None]:
+        """The length of each axis without padding, by name, in the storage order; `None` if not known."""
+        order, lengths = self.layout.blocks.order, self.lengths
+        return {name: None if lengths is None else lengths[axis] for name, axis in zip(self.axes, order)}
+
+    def __str__(self) -> str:
+        """Return the kind (float, complex or any), batch axes, components, lengths and layout as text.
+
+        For example "c[*, 256, 256, 129] x-pencils 2x4".
+        """
+        kind = {"real": "f", "complex": "c", None: "any"}[self.kind]
+        lengths = (name if length is None else length for name, length in self.shape.items())
+        return f"{kind}[{', '.join(map(str, ('*', *(self.components or ()), *lengths)))}] {self.layout}"
+
+    def following(self, given: "Structure") -> "Structure":
+        """Return this structure of a result. Entries that are `None` are taken from `given`, the input's structure."""
+        filled = replace(self, space=self.space or given.space, box=self.box or given.box)
+        if not self.passes_on:
+            return filled
+        components = given.components if self.components is None else self.components
+        return replace(filled, kind=self.kind or given.kind, components=components)
+
+    def through(self, function: Callable) -> "Structure | None":
+        """Return the structure of the result of `function` for an input of this structure; `None` if not known.
+
+        `function` is a part of a pipeline that is neither an operator nor a layer.
+        """
+        blocks = self.layout.blocks
+        dtype = jnp.zeros((), complex if self.kind == "complex" else float).dtype
+        shape = (*(self.components or ()), *blocks.shape)
+        try:
+            jaxpr, result = jax.make_jaxpr(function, return_shape=True)(jax.ShapeDtypeStruct(shape, dtype))
+            grid, lead = result.shape[-blocks.ndim :], result.shape[: -blocks.ndim]
+        except Exception:  # The function may work only for other shapes, or only in a compiled program.
+            return None
+        # A function that calls an operator may return a spectrum, or other pencils.
+        if grid != blocks.shape or operator_p.name in str(jaxpr):
+            return None
+        kind = "complex" if jnp.issubdtype(result.dtype, jnp.complexfloating) else "real"
+        components = self.components if lead == (self.components or ()) else None  # New leading axes may be batch axes.
+        return replace(self, kind=kind if self.kind else None, components=components, may_move=True)
+
+    def check(self, x: Any, name: str = "x", *, may_move: bool = False) -> None:
+        """Raise `TypeError` or `ValueError` if the dtype, shape or devices of an array do not fit this structure.
+
+        With `may_move=True` the array may lie on other devices, but it must contain the padding.
+        """
+        what, dtype = self.space or "field", dtype_of(x)
+        is_complex = jnp.issubdtype(dtype, jnp.complexfloating)
+        if (self.kind == "real" and is_complex) or (
+            (self.kind, self.space) == ("complex", "spectrum") and not is_complex
+        ):
+            raise TypeError(f"`{name}` must be a {what} {self}; got {dtype}.")
+        shape, ndim = jnp.shape(x), self.layout.blocks.ndim
+        if not any(shape[-len(allowed) :] == allowed for allowed in self._shapes(shape[-ndim:], stored=may_move)):
+            axes = self.axes if self.lengths is None else self.layout.shape
+            wanted = ", ".join(map(str, ("*batch", *(self.components or ()), *axes)))
+            raise ValueError(f"`{name}` must be a {what} {self}, of shape ({wanted}); got {shape}.")
+        if isinstance(x, Array) and not may_move:
+            refuse_other_devices(x, self.layout.mesh, self.layout.spec, name)
+
+    def _shapes(self, grid: tuple[int, ...], *, stored: bool) -> list[tuple[int, ...]]:
+        """Return the shapes that the last axes of an array may have.
+
+        `grid` has the lengths of the array's last axes. It is allowed if this structure does not know the lengths. With
+        `stored=True` only the shape with padding is allowed.
+        """
+        blocks = self.layout.blocks
+        grids = [blocks.shape]
+        if self.space != "spectrum" and not (blocks.has_halo or stored):
+            grids.append(blocks.true_shape)  # Operators pad such an array.
+        grids = [(*grid, *[0] * (blocks.ndim - len(grid)))] if self.lengths is None else grids
+        return [(*(self.components or ()), *grid) for grid in grids]
+
+    def misfit(self, wanted: "Structure") -> str | None:
+        """Return why an array of this structure does not fit `wanted`, and what would help; `None` if it fits."""
+        return next(filter(None, (check(self, wanted) for check in _CHECKS)), None)
+
+
+_BACK = "Transform it back first, with `fft.inverse`"
+
+
+def _mesh(given: Structure, wanted: Structure) -> str | None:
+    have, want = given.layout.mesh, wanted.layout.mesh
+    concrete = isinstance(have, Mesh) and isinstance(want, Mesh)
+    if given.may_move or (have == want if concrete else dict(have.shape) == dict(want.shape)):
+        return None
+    return (
+        f"the meshes differ, {have} and {want}. Build both operators on one mesh, or put "
+        "`lambda x: mpmd.reshard(x, operator.in_structure)` between them"
+    )
+
+
+def _space(given: Structure, wanted: Structure) -> str | None:
+    match given.space, wanted.space:
+        case "spectrum", "field":
+            return f"a field is wanted, not a spectrum. {_BACK}"
+        case "field", "spectrum":
+            return "a spectrum is wanted, not a field. Transform it first, with `fft`"
+    return None
+
+
+def _components(given: Structure, wanted: Structure) -> str | None:
+    if None in (given.components, wanted.components) or given.components == wanted.components:
+        return None
+    if not wanted.components:
+        return (
+            f"a scalar field is wanted, not one with components {given.components}. To apply the operator to each "
+            "component, use `eqx.filter_vmap(operator)` instead"
+        )
+    return f"a field with components {wanted.components} before the grid axes is wanted"
+
+
+def _dimensions(given: Structure, wanted: Structure) -> str | None:
+    have, want = given.layout.blocks.ndim, wanted.layout.blocks.ndim
+    if have == want:
+        return None
+    return f"the grids have different numbers of axes, {have} and {want}. Build both operators for one grid"
+
+
+def _grid(given: Structure, wanted: Structure) -> str | None:
+    if wanted.lengths is None and given.lengths is not None and given.layout.blocks.padded_axes:
+        return f"the array is padded. Build the operator with `shape={given.lengths}` and `pad=True`"
+    if None in (given.lengths, wanted.lengths) or given.lengths == wanted.lengths:
+        return None
+    hint = "Interpolate with `spectral.Resample(fft, shape)`"
+    if given.space == "spectrum":
+        both = wanted.space == "spectrum"
+        hint = "Give both transforms the same `shape`, `real` and `modes`" if both else f"If a field is meant: {_BACK}"
+    return f"the grids differ, {given.lengths} and {wanted.lengths}. {hint}"
+
+
+def _halo(given: Structure, wanted: Structure) -> str | None:
+    have, want = given.layout.blocks, wanted.layout.blocks
+    if have.halo == want.halo:
+        return None
+    if not want.has_halo:
+        return "the halo must be dropped first, with `.crop` of the halo exchange"
+    if not have.has_halo:
+        return "the blocks must be extended first, with `HaloExchange`"
+    return f"the halos differ, {have.halo} and {want.halo}"
+
+
+def _pencil(given: Structure, wanted: Structure) -> str | None:
+    have, want = given.layout.blocks, wanted.layout.blocks
+    if _divided(have) == _divided(want):
+        return None
+    source, target = _pencil_name(have), _pencil_name(want)
+    if source is None or target is None or source == target:
+        return "different mesh axes shard the grid. Give both operators the same `axes`"
+    hint = f". If a field is meant: {_BACK}" if (given.space, wanted.space) == ("spectrum", None) else ""
+    return f'another axis is whole on each device. Insert `Transpose(mesh, "{source}", "{target}")`{hint}'
+
+
+def _order(given: Structure, wanted: Structure) -> str | None:
+    if given.layout.blocks.order == wanted.layout.blocks.order:
+        return None
+    return "the storage orders of the axes differ. Give both operators the same `axis_contiguous`"
+
+
+def _kind(given: Structure, wanted: Structure) -> str | None:
+    if (given.kind, wanted.kind) != ("complex", "real"):
+        return None
+    return "real numbers are wanted, not complex ones. Take the real part first, with `jnp.real`"
+
+
+def _box(given: Structure, wanted: Structure) -> str | None:
+    if given.box is None or wanted.box is None or given.box.is_traced or wanted.box.is_traced:
+        return None
+    have, want = (np.array(box.lengths, float) for box in (given.box, wanted.box))
+    # Lengths that are arrays of one or more axes are mapped by `vmap`, and are not compared.
+    if max(have.ndim, want.ndim) > 1 or np.allclose(have, want, rtol=1e-6, atol=0):
+        return None
+    return f"the boxes differ, {given.box} and {wanted.box}. Build both operators with one `Box`"
+
+
+_CHECKS = (_mesh, _dimensions, _space, _components, _grid, _halo, _pencil, _order, _kind, _box)
+
+
+def _divided(blocks: Blocks) -> dict[int, MeshAxis | None]:
+    """Return the mesh axis that shards each grid axis, for grid axes of more than one block."""
+    return {axis: blocks.names[axis] for axis in range(blocks.ndim) if blocks.parts[axis] > 1}
+
+
+def _pencil_name(blocks: Blocks) -> str | None:
+    """Return the name of the pencil of these blocks; `None` if it is not one that `Transpose` accepts."""
+    entries = [name for name in blocks.names if name is not None]
+    sizes = [parts for name, parts in zip(blocks.names, blocks.parts) if name is not None]
+    for axis, own in reversed(list(enumerate(axis_names(blocks.ndim)))):
+        pencil = pencil_blocks(axis, blocks.lengths, entries, sizes)
+        if (pencil.names, pencil.parts) == (blocks.names, blocks.parts):
+            return own
+    return None

@@ -1,0 +1,81 @@
+"""The devices and the backend that a command runs on."""
+
+import argparse
+import contextlib
+import dataclasses
+import math
+import os
+import sys
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from ..._backend.base import AbstractBackend
+from ..._core.config import resolve_backend
+from ..bench import targets
+from .arguments import Parser
+
+
+def start(parser: Parser, name: str | None, overlap: int | None = None) -> AbstractBackend:
+    """Return the backend called `name`, ready for use.
+
+    If the backend needs a launcher, this function also discards the stdout of all processes except the first one.
+    """
+    try:
+        backend = resolve_backend(name)
+        if overlap is not None:
+            # Every backend is a dataclass, but the type checker cannot know this from the abstract class.
+            backend = dataclasses.replace(backend, overlap=overlap)  # pyright: ignore[reportArgumentType]
+        backend.start()
+    except (ValueError, TypeError, ImportError, RuntimeError) as error:
+        parser.error(str(error))
+    if backend.launcher and jax.process_index() > 0:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    return backend
+
+
+def default_backend(devices: list) -> AbstractBackend:
+    """Return the backend that operators on these devices use if the user names no backend."""
+    return resolve_backend(None, Mesh(np.array(devices), ("x",)))
+
+
+def configured_devices(
+    count: int | None,
+    meshes: list[tuple[int, ...]] | None = None,
+    *,
+    on_paper: bool = False,
+    target: str | None = None,
+) -> list:
+    """Return the devices of JAX.
+
+    On CPUs, first ask JAX for `count` virtual devices, or for as many as the meshes need. With `on_paper`, programs are
+    only compiled, so virtual CPU devices replace GPUs if the machine has too few GPUs. With a `target`, return
+    descriptions of GPUs of this kind, which the machine need not have.
+    """
+    needed = max(map(math.prod, meshes or []), default=0)
+    if target:
+        return targets.devices(target, count or needed or 1)
+    chosen = "JAX_NUM_CPU_DEVICES" in os.environ or "device_count" in os.environ.get("XLA_FLAGS", "")
+    if count or not chosen:
+        with contextlib.suppress(RuntimeError):  # If JAX has started already, it keeps its devices.
+            jax.config.update("jax_num_cpu_devices", count or needed or 8)
+    devices = jax_devices()
+    if on_paper and len(devices) < max(needed, count or 0):
+        devices = jax_devices("cpu")
+    return devices
+
+
+def jax_devices(platform: str | None = None) -> list:
+    """Return JAX's devices, or end the program with one line if JAX cannot start."""
+    try:
+        return jax.devices(platform)
+    except Exception as error:  # For a platform that does not start, JAX raises RuntimeError, AssertionError or others.
+        chosen = platform or os.environ.get("JAX_PLATFORMS")
+        reason = str(error).strip().partition("\n")[0] or repr(error)
+        sys.exit(f"decompops: JAX cannot start{f' on {chosen!r}' if chosen else ''}: {reason}")
+
+
+def is_quiet(options: argparse.Namespace) -> bool:
+    """Return whether this process shows no progress. If there are several processes, only the first shows progress."""
+    return options.quiet or jax.process_index() > 0
