@@ -55,7 +55,7 @@ def avoid_deadlocks(cores: int, environment: MutableMapping[str, str] = os.envir
     if (inherited := environment.pop(chosen, None)) is not None and environment.get("PJRT_NPROC") == inherited:
         del environment["PJRT_NPROC"]
     # XLA's pool: GetPjRtCpuClient in xla/pjrt/cpu/cpu_client.cc (all versions up to jaxlib 0.12.0, no issue known).
-    # Remove this, and `warn_of_few_threads`, when the sweeps of tests/test_hangs.py pass without it.
+    # Remove this, and `warn_of_few_threads`, when the sweeps of tests/sweeps/test_hangs.py pass without it.
     ranks = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
     if jax.distributed.is_initialized() or any(environment.get(name, "1") != "1" for name in ranks):
         return
@@ -122,7 +122,7 @@ def saving_nothing(function: Callable, *, prevent_cse: bool = True) -> Callable:
     """Return `function`, the body of a `shard_map`, so that its derivative recomputes all intermediate results."""
     # Inside another `shard_map`, JAX cannot lower the derivative of a `shard_map` that saves values which vary over the
     # axes of the outer `shard_map`: "Cannot lower jaxpr with verifier errors" (JAX 0.10.2 and 0.12.0, no issue known).
-    # Remove this when tests/nn/test_halo_conv.py and tests/test_matrix.py pass without it.
+    # Remove this when tests/nn/test_halo_conv.py and tests/sweeps/test_matrix.py pass without it.
     return jax.checkpoint(function, prevent_cse=prevent_cse)
 
 

@@ -1,4 +1,4 @@
-"""Tests of each stage with its transpose, conjugate and inverse, against NumPy's matrices (`tests/dense.py`)."""
+"""Tests of each stage with its transpose, conjugate and inverse, against the matrices of `tests/support/dense.py`."""
 
 import functools
 import re

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # When this file runs as a script, Python needs this path.
+# When this file runs as a script, Python needs this path.
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
 import mpiexec
 

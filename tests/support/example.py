@@ -11,7 +11,7 @@ import jax
 import pytest
 
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 # This script runs the `main` of the example that the first argument names, with many lines of progress.
 SHOW_PROGRESS = """

@@ -1,6 +1,6 @@
 """A comparison of transforms with NumPy and SciPy on every rank, and with mpi4py-fft where it has the transform.
 
-mpiexec -n N python tests/transforms.py [mpi] [xla]
+mpiexec -n N python tests/support/transforms.py [mpi] [xla]
 
 `MPI()` takes about three minutes on 2 ranks. `XLA()` takes many minutes, because it compiles every case. CI runs a
 few cases.

@@ -15,7 +15,7 @@ import pytest
 from compiling import FLAGS
 
 
-TESTS = Path(__file__).parent
+HERE = Path(__file__).parent
 PROBLEM = dops.MPI().problem() or (None if shutil.which("mpiexec") else "there is no `mpiexec`")
 # If the kernels or `mpiexec` are missing, the tests are skipped, or fail if `DECOMPOPS_REQUIRE_MPI` is set.
 NEEDED = pytest.mark.skipif(PROBLEM is not None and "DECOMPOPS_REQUIRE_MPI" not in os.environ, reason=str(PROBLEM))
@@ -34,7 +34,7 @@ def launcher() -> list[str]:
 def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) -> subprocess.CompletedProcess:
     """Run a Python program on every rank."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
-    environment |= {"PYTHONPATH": str(TESTS), "XLA_FLAGS": FLAGS, **variables}
+    environment |= {"PYTHONPATH": str(HERE), "XLA_FLAGS": FLAGS, **variables}
     # The empty value turns on Python's buffers. Without buffers, Python writes a line and its end separately.
     environment |= {"PYTHONUNBUFFERED": ""}
     environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

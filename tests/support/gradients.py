@@ -1,6 +1,6 @@
 """A slow comparison of gradients of long rollouts with exponax and finite differences, in float64.
 
-`python tests/gradients.py --steps 10 100 1000 5000` prints relative errors and cosines. The flow decays, so its
+`python tests/support/gradients.py --steps 10 100 1000 5000` prints relative errors and cosines. The flow decays, so its
 gradients stay small. In a chaotic flow, gradients and the errors of all methods would grow with every step.
 """
 

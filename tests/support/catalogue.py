@@ -1,7 +1,7 @@
 """Every public operator, equation, integrator, layer and statistic, as a function of a field on any mesh.
 
 Sweeps over meshes, contexts and modes of JAX share this catalogue. `test_the_catalogue_is_complete` in
-`tests/test_catalogue.py` fails if a public name is missing.
+`tests/sweeps/test_catalogue.py` fails if a public name is missing.
 """
 
 import functools

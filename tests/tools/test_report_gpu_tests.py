@@ -28,7 +28,7 @@ def test_they_need_only_pytest_and_the_packages_of_decompops(tmp_path, monkeypat
     The test runs pytest in a process that can import no other packages. This process collects all tests of tests/gpu,
     and skips them because it has no GPU.
     """
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     needed = tomllib.loads((root / "pyproject.toml").read_text())["project"]["dependencies"]
     kept = {"decompops", *distributions([*needed, "pytest"])}
     providers = importlib.metadata.packages_distributions().items()

@@ -7,8 +7,8 @@ these faults when it lowers a program. So `test_lowers` lowers the value, the gr
 nothing.
 
 By default, `test_lowers` lowers each operator twice: on one kind of mesh inside of the `shard_map`, and on another kind
-outside. `DECOMPOPS_FULL_MATRIX=1 pytest tests/test_matrix.py` tests all operators in all combinations, in about three
-minutes.
+outside. `DECOMPOPS_FULL_MATRIX=1 pytest tests/sweeps/test_matrix.py` tests all operators in all combinations, in about
+three minutes.
 
 `test_values` compiles and runs a few operators inside a `shard_map` on each kind of mesh, and compares the results with
 NumPy.

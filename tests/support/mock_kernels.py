@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 
-SOURCES = Path(__file__).parents[1] / "ffi"
+SOURCES = Path(__file__).parents[2] / "ffi"
 
 
 def build(folder: Path) -> Path:
