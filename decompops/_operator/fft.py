@@ -1,6 +1,6 @@
-"""`FFT`: the distributed fast Fourier transform; `FFT2D` and `FFT3D` build it for grids of two and three axes."""
+"""`FFT`: the distributed fast Fourier transform; `FFT2D` and `FFT3D` are its types for grids of two and three axes."""
 
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import equinox as eqx
 from jax.sharding import AbstractMesh, Mesh
@@ -14,6 +14,9 @@ from .._core.decomposition import Decomposition
 from .._core.types import GridAxes, Lengths, MeshAxes, Modes
 from .._plan.transform import Norm
 from .transform import AbstractTransform, check_modes, check_norm
+
+
+_F = TypeVar("_F", bound="FFT")
 
 
 class FFT(AbstractTransform):
@@ -111,13 +114,9 @@ class FFT(AbstractTransform):
             bases[axis] = Fourier(half=self.real and axis == self.transformed[-1])
         return tuple(bases)
 
-    @property
-    def title(self) -> str:
-        return {2: "FFT2D", 3: "FFT3D"}.get(self.decomposition.ndim, "FFT")
-
-    def replace(self, **options: Any) -> "FFT":
+    def replace(self: _F, **options: Any) -> _F:
         names = ("real", "transformed", "norm", "axis_contiguous", "modes", "nyquist")
-        return FFT(self.decomposition, **({name: getattr(self, name) for name in names} | options))
+        return type(self)(self.decomposition, **({name: getattr(self, name) for name in names} | options))
 
 
 class FFTOptions(TypedDict, total=False):
@@ -135,11 +134,15 @@ class FFTOptions(TypedDict, total=False):
     backend: AbstractBackend | str | None
 
 
-def FFT2D(mesh: Mesh | AbstractMesh | Decomposition | None = None, **options: Unpack[FFTOptions]) -> FFT:
-    """`FFT(mesh, ndim=2, **options)`: the Fourier transform on grids of two axes."""
-    return FFT(mesh, ndim=2, **options)
+class FFT2D(FFT):
+    """The Fourier transform on grids of two axes: `FFT` with `ndim=2`, and with the same other options."""
+
+    def __init__(self, mesh: Mesh | AbstractMesh | Decomposition | None = None, **options: Unpack[FFTOptions]):
+        FFT.__init__(self, mesh, ndim=2, **options)
 
 
-def FFT3D(mesh: Mesh | AbstractMesh | Decomposition | None = None, **options: Unpack[FFTOptions]) -> FFT:
-    """`FFT(mesh, ndim=3, **options)`: the Fourier transform on grids of three axes."""
-    return FFT(mesh, ndim=3, **options)
+class FFT3D(FFT):
+    """The Fourier transform on grids of three axes: `FFT` with `ndim=3`, and with the same other options."""
+
+    def __init__(self, mesh: Mesh | AbstractMesh | Decomposition | None = None, **options: Unpack[FFTOptions]):
+        FFT.__init__(self, mesh, ndim=3, **options)

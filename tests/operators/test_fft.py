@@ -5,6 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from beartype import beartype
+from beartype.roar import BeartypeCallHintParamViolation
 from decompops._backend.base import Call
 from jax.sharding import AxisType, PartitionSpec as P
 
@@ -315,6 +317,30 @@ def test_ambient_mesh():
         assert jax.typeof(k).sharding.mesh.axis_types == (AxisType.Explicit,) * 2
     with pytest.raises(ValueError, match=r"`mesh` must be given to `FFT3D`, or set by `jax\.set_mesh"):
         dops.FFT3D()(np.ones((8, 8, 8)))
+
+
+@pytest.mark.parametrize(("name", "ndim"), [("FFT2D", 2), ("FFT3D", 3)])
+def test_types_for_annotations(plain, name, ndim):
+    kind, other = (getattr(plain, one) for one in (name, "FFT3D" if ndim == 2 else "FFT2D"))
+    mesh, shape = make_mesh((2,)), (8, 4, 6)[:ndim]
+    fft = kind(mesh, shape=shape, axes="x")
+    unbound = kind()
+    for one in (fft, unbound, fft.replace(norm="ortho"), kind(fft.decomposition, real=True), jax.tree.map(abs, fft)):
+        assert isinstance(one, kind)
+        assert isinstance(one, plain.FFT)
+        assert not isinstance(one, other)
+        assert str(one).split()[0] == name
+    u = random_field(shape, np.complex128)
+    assert_close(plain.FFT(fft.decomposition)(u), np.fft.fftn(u))
+    assert_close(fft(u), np.fft.fftn(u))
+
+    @beartype
+    def transformed(fft: kind, u):
+        return fft(u)
+
+    assert_close(transformed(fft.replace(norm="ortho"), u), np.fft.fftn(u, norm="ortho"))
+    with pytest.raises(BeartypeCallHintParamViolation):
+        transformed(other(make_mesh((1,)), axes="x"), u)
 
 
 BAD = [
