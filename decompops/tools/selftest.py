@@ -7,13 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._backend.base import AbstractBackend
+from .. import FFT, FFT3D, AbstractBackend, Decomposition, HaloExchange, Stencil, Transpose
 from .._common.blocks import mesh_sizes
-from .._core.decomposition import Decomposition
-from .._operator.fft import FFT, FFT3D
-from .._operator.halo import HaloExchange
-from .._operator.stencil import Stencil
-from .._operator.transpose import Transpose
 from .bench.run import make_mesh
 
 

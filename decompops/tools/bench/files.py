@@ -14,8 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from ... import io
-from ..._core.decomposition import Decomposition
+from ... import Decomposition, io
 from .run import make_mesh
 
 

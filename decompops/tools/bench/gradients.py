@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from ..._operator.fft import FFT3D
+from ... import FFT3D
 from ...pde import ETDRK, NavierStokes
 from ...pde._binomial import count_moves
 from ...pde._memory import scratch_bytes

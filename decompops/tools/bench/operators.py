@@ -5,13 +5,8 @@ from functools import partial
 
 import numpy as np
 
-from ..._basis.cosine import Cosine
-from ..._core.decomposition import Decomposition
-from ..._operator.fft import FFT
-from ..._operator.halo import HaloExchange
-from ..._operator.transform import Transform
-from ..._operator.transpose import Transpose
-from ..._plan.plan import Plan
+from ... import FFT, Cosine, Decomposition, HaloExchange, Transform, Transpose
+from ...extend import Plan
 from .peers import expected, of_transform, peers, weights_of_half
 from .program import Operand, Problem, Program, random_field
 from .task import Task, weights

@@ -13,11 +13,8 @@ from jax import Array, lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from ..._backend.base import Counters
-from ..._common.blocks import Blocks
-from ..._core.layout import Layout
-from ..._plan.plan import Plan
-from ..._plan.stage import AbstractStage, Extend, LocalTransform, Move
+from ... import Layout
+from ...extend import AbstractStage, Blocks, Counters, Extend, LocalTransform, Move, Plan
 from ..hlo import Collective, collectives
 
 

@@ -18,11 +18,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from ..._backend.base import AbstractBackend, Counters
-from ..._backend.xla import XLA
-from ..._common.blocks import axis_names
-from ..._core.decomposition import Decomposition
-from ..._plan.stage import LocalTransform
+from ... import XLA, AbstractBackend, Decomposition
+from ...extend import Counters, LocalTransform, axis_names
 from . import solvers, walls
 from .groups import HandOver
 from .operators import OPERATORS, TRANSPOSE, operator_problem

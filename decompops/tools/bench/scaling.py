@@ -15,8 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from ..._backend.mpi import MPI
-from ..._operator.fft import FFT3D
+from ... import FFT3D, MPI
 from .run import make_mesh
 
 

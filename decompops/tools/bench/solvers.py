@@ -15,16 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._common.check import check_shape
-from ..._core.decomposition import Decomposition
-from ..._operator.fft import FFT
-from ..._operator.halo import HaloExchange
-from ..._operator.transform import AbstractTransform
-from ..._plan.plan import Plan
+from ... import FFT, Decomposition, HaloExchange
+from ...extend import AbstractTransform, Plan, check_fft, check_shape
 from ...nn._fno import FNOBlock
 from ...pde import ETDRK, NavierStokes
 from ...spectral import Gradient
-from ...spectral._check import check_fft
 from .program import Contestant, Operand, Problem, Program, compile_for
 from .reference import Flow, Spectra, random_layer
 

@@ -8,14 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..._basis.base import AbstractBasis
-from ..._basis.cells import Cells
-from ..._basis.chebyshev import Chebyshev
-from ..._basis.cosine import Cosine
-from ..._basis.fourier import Fourier
-from ..._common.box import Box
-from ..._core.decomposition import Decomposition
-from ..._operator.transform import Transform
+from ... import Box, Cells, Chebyshev, Cosine, Decomposition, Fourier, Transform
+from ...extend import AbstractBasis
 from ...pde import IMEXRK, RayleighBenard
 from ...spectral import Poisson, WallPoisson
 from .program import Problem, Program

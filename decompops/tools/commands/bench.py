@@ -12,8 +12,7 @@ from typing import Any
 
 import jax
 
-from ..._backend.base import AbstractBackend
-from ..._backend.xla import XLA
+from ... import XLA, AbstractBackend
 from ..bench import targets
 from ..bench.run import OPERATORS, RESHARD, SOLVERS, Case, cases, described, make_mesh, measure, on_paper
 from .arguments import Parser, add_backend, count, device_count, mesh, one_of, sizes

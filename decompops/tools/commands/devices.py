@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from ..._backend.base import AbstractBackend
+from ... import AbstractBackend
 from ..._core.config import resolve_backend
 from ..bench import targets
 from .arguments import Parser

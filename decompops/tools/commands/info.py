@@ -8,8 +8,7 @@ from typing import Any
 
 import jax
 
-from ... import __version__
-from ..._core.config import config
+from ... import __version__, config
 from ..._core.registry import all_backends
 from .arguments import Parser
 from .devices import jax_devices

@@ -4,7 +4,7 @@ import argparse
 
 import jax
 
-from ..._backend.mpi import MPI
+from ... import MPI
 from ..bench.scaling import STEPS, report_scaling
 from .arguments import Parser, count, grid, positive
 from .devices import is_quiet

@@ -4,7 +4,7 @@ import argparse
 
 import jax
 
-from ..._backend.base import AbstractBackend
+from ... import AbstractBackend
 from ..._core.registry import all_backends
 from .. import selftest
 from .arguments import Parser, add_backend, device_count

@@ -12,9 +12,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from ..._backend.base import AbstractBackend
-from ..._backend.xla import XLA
-from ..._core.decomposition import Decomposition
+from ... import XLA, AbstractBackend, Decomposition
 from ..bench.operators import operator_problem
 from ..bench.peers import peers
 from ..bench.program import Contestant, Program, report

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from ..._backend.base import AbstractBackend
+from ... import AbstractBackend
 
 
 Shape = tuple[int, int, int]
