@@ -14,8 +14,8 @@ import pytest
 from decompops._backend import grids, library
 
 import checks
-from checks import assert_block, assert_same, make_mesh
-from helpers import random_field
+from checks import assert_block, assert_same
+from helpers import make_mesh, random_field
 
 
 def matrix() -> None:

@@ -13,13 +13,10 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 
 import example
+from helpers import make_mesh
 
 
 halo_gradient = example.load("halo_gradient")
-
-
-def make_mesh(*sizes: int) -> Mesh:
-    return Mesh(np.array(jax.devices()[: np.prod(sizes)]).reshape(sizes), ("x", "y"))
 
 
 def density_and_gradient(displacement: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -52,7 +49,7 @@ def test_one_device_beside_numpy():
 
 @pytest.mark.parametrize("sizes", [(2, 4), (4, 1), (1, 1)])
 def test_decompops_beside_numpy(sizes):
-    check(halo_gradient.with_decompops, make_mesh(*sizes))
+    check(halo_gradient.with_decompops, make_mesh(sizes))
 
 
 def test_the_recipe_of_jaxpm_is_right_with_a_right_exchange(monkeypatch):
@@ -60,7 +57,7 @@ def test_the_recipe_of_jaxpm_is_right_with_a_right_exchange(monkeypatch):
 
     So the example calls `jaxdecomp.halo_exchange` correctly.
     """
-    mesh = make_mesh(2, 4)
+    mesh = make_mesh((2, 4))
 
     def exchange(x, halo_extents, halo_periods):
         assert halo_periods == (True, True)

@@ -21,8 +21,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec as P
 
 import checks
-from checks import UNEVEN, assert_block, distributed, make_mesh, meshes
-from helpers import random_field
+from checks import UNEVEN, assert_block, distributed, meshes
+from helpers import make_mesh, random_field
 from plans import check_plans
 from transforms import check_some
 

@@ -17,8 +17,8 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec as P
 
 import checks
-from checks import assert_block, assert_exact, distributed, make_mesh
-from helpers import random_field
+from checks import assert_block, assert_exact, distributed
+from helpers import make_mesh, random_field
 from plans import check_plans
 from transforms import check_some
 

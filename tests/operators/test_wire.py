@@ -10,8 +10,7 @@ import pytest
 from decompops.tools.hlo import collectives
 from jax.sharding import PartitionSpec as P
 
-from checks import make_mesh
-from helpers import random_field
+from helpers import make_mesh, random_field
 
 
 SHAPE = (16, 8, 12)

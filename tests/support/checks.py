@@ -13,20 +13,15 @@ import numpy as np
 import pytest
 from decompops.tools.hlo import collectives
 from jax import lax
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-from helpers import assert_close, extended, plan_of, random_field, surrounded, tolerance
+from helpers import assert_close, extended, make_mesh, plan_of, random_field, surrounded, tolerance
 
 
 XLA = dops.XLA()
 ALL_PAIRS = list(itertools.permutations("xyz", 2))
 EVEN, UNEVEN, PRIMES, TINY = (8, 4, 12), (9, 10, 11), (13, 17, 19), (3, 5, 2)
 ONE, LONG = (1, 3, 2), (5, 6, 1030)
-
-
-def make_mesh(sizes: tuple[int, ...], kind: AxisType = AxisType.Auto) -> Mesh:
-    names = ("c", "x", "y")[-len(sizes) :] if len(sizes) > 1 else ("x",)
-    return jax.make_mesh(sizes, names, axis_types=(kind,) * len(sizes))
 
 
 def meshes() -> list[Mesh]:
@@ -286,7 +281,7 @@ def check_dtype(backend, name: str) -> None:
 def transformations(backend) -> None:
     """Test derivatives, batches, groups of devices, and a mesh with the ranks in reversed order."""
     n = jax.device_count()
-    for kind in (AxisType.Auto, AxisType.Explicit):
+    for kind in ("auto", "explicit"):
         check_derivatives(backend, make_mesh((n // 2, 2), kind))
     groups = make_mesh((2, n // 2))
     for axes in (("x",), ("y",)):

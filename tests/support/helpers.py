@@ -20,10 +20,14 @@ MESHES = [(8, 1), (1, 8), (4, 2), (2, 4), (8,), (1, 1), (3, 2)]
 SHAPES = [(8, 16, 32), (8, 8, 8), (13, 17, 19), (9, 10, 11), (3, 5, 2)]
 
 
-def make_mesh(sizes: tuple[int, ...], kind: str = "auto", names: tuple[str, ...] | None = None) -> Mesh:
+def make_mesh(
+    sizes: tuple[int, ...], kind: str | tuple[str, ...] = "auto", names: tuple[str, ...] | None = None
+) -> Mesh:
+    """Return a mesh of the first devices. `kind` is "auto" or "explicit", or one of these for each mesh axis."""
+    kinds = (kind,) * len(sizes) if isinstance(kind, str) else kind
     names = names or {1: ("x",), 2: ("x", "y"), 3: ("c", "x", "y")}[len(sizes)]
     devices = np.array(jax.devices()[: np.prod(sizes)]).reshape(sizes)
-    return Mesh(devices, names, axis_types=(TYPES[kind],) * len(sizes))
+    return Mesh(devices, names, axis_types=tuple(TYPES[one] for one in kinds))
 
 
 def gpus() -> list:

@@ -18,8 +18,8 @@ from decompops._plan.plan import Plan
 from decompops._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
 from jax.sharding import Mesh
 
-from checks import assert_block, distributed, in_pieces, make_mesh
-from helpers import extended_axis, random_field
+from checks import assert_block, distributed, in_pieces
+from helpers import extended_axis, make_mesh, random_field
 
 
 Entry = str | tuple[str, ...]

@@ -20,8 +20,8 @@ import decompops as dops
 import jax
 import numpy as np
 
-from checks import assert_block, in_pieces, make_mesh
-from helpers import expansion, random_field
+from checks import assert_block, in_pieces
+from helpers import expansion, make_mesh, random_field
 
 
 FULL, HALF, POINTS = dops.Fourier(), dops.Fourier(half=True), dops.Points()
