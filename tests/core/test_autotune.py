@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import decompops as dops
 import jax
@@ -275,7 +276,10 @@ choose.fastest = lambda *_: 1
 for operator in reversed(test_autotune.closures()):
     choose.autotune((8, 8, 8), operator=operator, cache={str(path)!r}, devices=jax.devices()[:2])
 """
-    environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {
+        "PYTHONHASHSEED": "7",
+        "PYTHONPATH": os.pathsep.join([*map(str, Path(__file__).parents[:2]), *sys.path]),
+    }
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=False
     )

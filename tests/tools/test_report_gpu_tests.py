@@ -43,7 +43,7 @@ def test_they_need_only_pytest_and_the_packages_of_decompops(tmp_path, monkeypat
     assert found["failed"] == []
     assert set(found["counts"]) == {"skipped"}
     assert found["counts"]["skipped"] > 20
-    assert gpu_tests.run_tests(str(root / "tests" / "test_hlo.py"), 200)["counts"].keys() == {"passed"}
+    assert gpu_tests.run_tests(str(root / "tests" / "tools" / "test_hlo.py"), 200)["counts"].keys() == {"passed"}
 
 
 ONLY_SOME_PACKAGES = """
