@@ -18,7 +18,7 @@ VARIABLE = "DECOMPOPS_BACKEND"
 
 
 class Config:
-    """The default backend of operators that are built without one. `dops.config` is the only instance.
+    """The default backend, for operators that are built without `backend=`. `dops.config` is the only instance.
 
     `backend` is a backend such as `dops.XLA()`, or the name of a registered backend: "xla", "native", "mpi",
     "cudecomp", ... If it is not set, it is read from the environment variable `DECOMPOPS_BACKEND`. If this variable is

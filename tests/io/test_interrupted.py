@@ -1,6 +1,6 @@
 """Tests of snapshots when programs are killed while they write, and when the disk is full.
 
-PYTHONPATH=tests/support python tests/io/test_interrupted.py 200    # This kills 200 programs. The tests kill a few.
+PYTHONPATH=tests/support python tests/io/test_interrupted.py 200    # kills 200 programs; the tests kill only a few
 """
 
 import errno
