@@ -32,6 +32,8 @@ def main() -> None:
     args.screenshots.mkdir(parents=True, exist_ok=True)
     paths = sorted(path.parent.relative_to(args.site).as_posix() for path in args.site.rglob("index.html"))
     executable = shutil.which("chromium") or shutil.which("chromium-browser")
+    if executable is None:
+        sys.exit("docs/tools/browser.py needs Chromium; found none in PATH. Install it: apt install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         address = serve(args.site)
