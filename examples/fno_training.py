@@ -129,7 +129,7 @@ def restore_on(
     frames = [here.gather(u) for u in pair]
     with jax.set_mesh(mesh):
         fft = dops.FFT3D(mesh, shape=here.shape, pad=True, real=True)
-        trainer = Trainer(model.on(fft))
+        trainer = Trainer(model.replace(fft=fft))
         state = checkpoints.restore({"state": trainer.start})["state"]
         return state, jax.jit(trainer.loss)(state[0], *map(fft.decomposition.shard, frames))
 

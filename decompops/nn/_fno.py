@@ -127,23 +127,23 @@ class FNO(AbstractTyped):
             v = (eqx.filter_checkpoint(block) if self.checkpoint else block)(v)
         return cleared(pointwise(self.projection, self.activation(pointwise(self.hidden, v, ndim)), ndim))
 
-    def on(self, fft: FFT) -> "FNO":
-        """Return the same operator on another grid in the same box, or on another mesh. See `SpectralConv.on`.
+    def replace(self, *, fft: FFT) -> "FNO":
+        """Return the same operator on another grid in the same box, or on another mesh. See `SpectralConv.replace`.
 
-        A gradient with respect to the operator is a module of the same structure, so `gradient.on(fft)` moves the
-        gradient to the other grid or mesh. The same holds for the moments in the state of an optimizer.
+        A gradient with respect to the operator is a module of the same structure, so `gradient.replace(fft=fft)` moves
+        the gradient to the other grid or mesh. The same holds for the moments in the state of an optimizer.
 
         **Arguments:**
 
         - `fft`: the transform on the other grid or mesh, built with `real=True` and a `shape`.
 
-        **Raises:** the errors of `SpectralConv.on`.
+        **Raises:** the errors of `SpectralConv.replace`.
         """
         everywhere = NamedSharding(fft.decomposition.mesh, PartitionSpec())
 
         def move(part: Any) -> Any:
             if isinstance(part, SpectralConv):
-                return part.on(fft)
+                return part.replace(fft=fft)
             return jax.device_put(part, everywhere) if eqx.is_array(part) else part
 
         return jax.tree.map(move, self, is_leaf=lambda part: isinstance(part, SpectralConv))

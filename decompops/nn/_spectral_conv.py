@@ -168,7 +168,7 @@ class SpectralConv(AbstractTyped):
             weight = place(weight, layout.sharding)
         return weight
 
-    def on(self, fft: FFT) -> "SpectralConv":
+    def replace(self, *, fft: FFT) -> "SpectralConv":
         """Return the same layer on another grid in the same box, or on another mesh. Only the weights are resharded.
 
         **Arguments:**
@@ -180,9 +180,11 @@ class SpectralConv(AbstractTyped):
         transform all axes or does not have the `modes`.
         """
         _check_modes(fft, self.modes)
-        there = eqx.tree_at(lambda layer: layer.fft, self, fft)
+        # A gradient, or what is left of a layer without its arrays, may have `None` as its weight.
+        replaced = functools.partial(eqx.tree_at, is_leaf=lambda part: part is None)
+        there = replaced(lambda layer: layer.fft, self, fft)
         weight = jax.device_put(self.weight, there.weight_layout.sharding)
-        return eqx.tree_at(lambda layer: layer.weight, there, weight)
+        return replaced(lambda layer: layer.weight, there, weight)
 
 
 def SpectralConv2D(fft: FFT, *arguments: Any, **options: Any) -> SpectralConv:

@@ -65,7 +65,7 @@ def test_the_model_is_the_same_on_every_mesh(sizes, kind, checkpoint, expected, 
         got, for_model, for_input = run(call, model, spoilt(dec, x))
     assert_close(got, dec.shard(np.asarray(v)))  # The padding must be zero.
     assert_close(for_input, dec.shard(np.asarray(for_x)))
-    back = for_model.on(transform((1, 1)))
+    back = for_model.replace(fft=transform((1, 1)))
     for mine, theirs in zip(*[jax.tree.leaves(eqx.filter(g, eqx.is_array)) for g in (back, for_weights)], strict=True):
         assert_close(mine, theirs)
 
@@ -117,13 +117,13 @@ def test_training_continues_on_another_mesh():
     expected, losses = train(weights, state, rest, *a_derivative(here, u), steps=3)
 
     everywhere = NamedSharding(there.decomposition.mesh, P())
-    move = lambda part: part.on(there) if isinstance(part, FNO) else jax.device_put(part, everywhere)
+    move = lambda part: part.replace(fft=there) if isinstance(part, FNO) else jax.device_put(part, everywhere)
     moved = jax.tree.map(move, (weights, state), is_leaf=lambda part: isinstance(part, FNO))
     for one, other in zip(jax.tree.leaves((weights, state)), jax.tree.leaves(moved), strict=True):
         assert np.array_equal(one, other)
     spectral = lambda model: model.blocks[0].spectral
     assert spec_of(spectral(weights).weight) != spec_of(spectral(moved[0]).weight)
-    got, got_losses = train(*moved, rest.on(there), *a_derivative(there, u), steps=3)
+    got, got_losses = train(*moved, rest.replace(fft=there), *a_derivative(there, u), steps=3)
     assert_close(got_losses, losses)
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         assert_close(one, other, rtol=1e-10)
@@ -169,9 +169,9 @@ def test_on_another_grid_and_mesh():
     here, there = transform((2, 4)), transform((8, 1), "explicit", (12, 16, 8))
     options = OPTIONS | {"depth": 1}
     model = FNO3D(here, 1, 2, **options, key=jax.random.key(0))
-    moved, expected = model.on(there), FNO3D(there, 1, 2, **options, key=jax.random.key(0))
+    moved, expected = model.replace(fft=there), FNO3D(there, 1, 2, **options, key=jax.random.key(0))
     assert eqx.tree_equal(moved, expected, rtol=1e-14)
-    assert eqx.tree_equal(moved.on(here), model)
+    assert eqx.tree_equal(moved.replace(fft=here), model)
     with jax.set_mesh(there.decomposition.mesh):
         assert eqx.filter_eval_shape(moved, np.ones((1, 12, 16, 8))).shape == (2, 16, 16, 8)
 

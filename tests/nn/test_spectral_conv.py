@@ -107,11 +107,11 @@ def test_the_convolution_is_the_same_on_another_grid():
     """A field of few modes gives the same result on a grid that is twice as fine and on another mesh."""
     coarse, fine = transform(make_mesh((2, 4)), (6, 8, 7)), transform(make_mesh((4, 2)), (12, 16, 14), modes=5)
     layer = SpectralConv3D(coarse, 1, 2, (3, 2, 2), key=jax.random.key(2))
-    there = layer.on(fine)
+    there = layer.replace(fft=fine)
     expected = SpectralConv3D(fine, 1, 2, (3, 2, 2), key=jax.random.key(2))
     assert eqx.tree_equal(there, expected, rtol=1e-14)
     assert there.weight.sharding == expected.weight.sharding
-    assert eqx.tree_equal(there.on(coarse), layer)
+    assert eqx.tree_equal(there.replace(fft=coarse), layer)
 
     angles = [2 * np.pi * np.arange(n) / n for n in (12, 16, 14)]
     x, y, z = np.meshgrid(*angles, indexing="ij")
@@ -204,6 +204,6 @@ def test_bad_input(plain):
     with pytest.raises(ValueError, match=r"`x` must have shape \(\*batch, 9, 10, 11\)"):
         layer(np.zeros((2, 8, 8, 8)))
     with pytest.raises(ValueError, match=r"`modes` must be at least one and at most \(2, 2, 2\)"):
-        layer.on(plain.FFT3D(mesh, shape=(4, 4, 4), pad=True, real=True))
+        layer.replace(fft=plain.FFT3D(mesh, shape=(4, 4, 4), pad=True, real=True))
     with jax.set_mesh(make_mesh((4, 2))), pytest.raises(ValueError, match="`mesh` of the operator must be the ambient"):
         layer(np.zeros((2, *SHAPE)))
