@@ -39,7 +39,7 @@ from ._basis.cosine import Cosine as Cosine, RealToReal as RealToReal, Sine as S
 from ._basis.fourier import DFT as DFT, Fourier as Fourier
 from ._basis.points import Points as Points
 from ._common.blocks import Blocks as Blocks, Pencil as Pencil, axis_names as axis_names
-from ._common.box import Box as Box, Number as Number, check_box as check_box
+from ._common.box import Box as Box, Number as Number
 from ._common.check import (
     check_axes as check_axes,
     check_axis as check_axis,

@@ -92,7 +92,6 @@ def imbalance(x: np.ndarray, found: Statistics, viscosity: float) -> np.ndarray:
 def plot(
     transform: dops.Transform,
     along: Array,
-    box: dops.Box,
     x: np.ndarray,
     found: Statistics,
     re_tau: float,
@@ -101,7 +100,7 @@ def plot(
 ) -> None:
     """Draw a plane of the flow, and the profiles of the mean velocity, the fluctuations and the stresses."""
     (flow, profile), (fluctuation, stress) = dops.plot.panels(2, 2, title=title)
-    dops.plot.slice(transform, along, "y", index=0, box=box, vertical="x", ax=flow, title="velocity along the channel")
+    dops.plot.slice(transform, along, "y", index=0, vertical="x", ax=flow, title="velocity along the channel")
     half = x <= 1
     wall = re_tau * x[half]
     near, far = wall[wall < 15], wall[wall > 10]
@@ -146,9 +145,9 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, Statistics]:
 
     with jax.set_mesh(mesh):
         bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
-        transform = dops.Transform(mesh, shape=tuple(args.n), bases=bases, pad=True)
         box = dops.Box((2.0, *args.lengths))
-        equation = Channel(transform, 1 / args.re_tau, box, drive=1.0)
+        transform = dops.Transform(mesh, shape=tuple(args.n), bases=bases, box=box, pad=True)
+        equation = Channel(transform, 1 / args.re_tau, drive=1.0)
         solver, middle = SBDF(equation, args.dt), developed * args.dt
         print(f"{title}, {developed} + {averaged} steps, {mesh.devices.size} devices", flush=True)
         x = 2 * bases[0].points(args.n[0])
@@ -177,7 +176,7 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, Statistics]:
     print(f"The mean velocity changes at the rate {change:.6f}; force minus stress is {gained:.6f}.")
     print(f"The error of the balance of stresses is at most {abs(imbalance(x, found, 1 / args.re_tau)).max():.1e}.")
     print(f"The divergence of the velocity is at most {abs(divergence).max():.1e}.")
-    plot(transform, along, box, x, found, args.re_tau, title, args.out)
+    plot(transform, along, x, found, args.re_tau, title, args.out)
     print(f"Figure: {args.out}")
     return x, found
 

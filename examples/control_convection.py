@@ -94,7 +94,6 @@ def plot(
     transform: dops.Transform,
     fields: dict[str, Array],
     wall: np.ndarray,
-    length: float,
     history: list[float],
     path: Path,
 ) -> None:
@@ -102,11 +101,10 @@ def plot(
     upper, lower = dops.plot.panels(2, 2, size=(4.8, 2.8))
     titles, temperatures = list(fields), jnp.stack(list(fields.values()))
     colours = {"cmap": "inferno", "limits": (0, max(1.0, wall.max()))}
-    box = dops.Box((1.0, length))
-    dops.plot.slice(transform, temperatures, box=box, vertical="x", **colours, ax=upper, title=titles)
+    dops.plot.slice(transform, temperatures, vertical="x", **colours, ax=upper, title=titles)
     for axes in upper:
         axes.collections[0].set(edgecolor="face")  # Otherwise thin gaps between the cells show.
-    along = length * np.arange(len(wall)) / len(wall)
+    along = transform.decomposition.spacing[1] * np.arange(len(wall))
     uniform = {"without control": (along, np.ones(len(wall)))}
     title = "temperature of the bottom wall"
     dops.plot.curves(along, {"with control": wall}, references=uniform, xlabel="y", ax=lower[0], title=title)
@@ -141,11 +139,11 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, list[float]]:
 
     with jax.set_mesh(mesh):
         bases = (dops.Chebyshev(), dops.Fourier(half=True))
-        transform = dops.Transform(mesh, shape=(args.n, along), bases=bases, axes="x", pad=True)
         box = dops.Box((1.0, args.aspect))
+        transform = dops.Transform(mesh, shape=(args.n, along), bases=bases, axes="x", box=box, pad=True)
 
         def convection(wall: Array) -> RayleighBenard:
-            return RayleighBenard(transform, args.rayleigh, args.prandtl, box, bottom=wall)
+            return RayleighBenard(transform, args.rayleigh, args.prandtl, bottom=wall)
 
         wall = np.ones(along)
         print(
@@ -163,7 +161,7 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, list[float]]:
     found, history = descent.wall, descent.history
     gain = 100 * (1 - history[-1] / history[0])
     print(f"The heat flux fell from {history[0]:.6f} to {history[-1]:.6f}, by {gain:.1f} %.")
-    plot(transform, fields, found, args.aspect, history, args.out)
+    plot(transform, fields, found, history, args.out)
     print(f"Figure: {args.out}")
     return found, history
 

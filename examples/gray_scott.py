@@ -40,11 +40,11 @@ def initial_fields(n: int, length: float) -> np.ndarray:
     return np.stack([substance, catalyst])
 
 
-def plot(fft: dops.FFT, fields: np.ndarray, box: dops.Box, title: str, path: Path) -> None:
+def plot(fft: dops.FFT, fields: np.ndarray, title: str, path: Path) -> None:
     """Draw both concentrations."""
     axes = dops.plot.panels(1, 2, title=title)
     for panel, name, field in zip(axes, ("substance u", "catalyst v"), fields):
-        dops.plot.slice(fft, field, box=box, ax=panel, title=name)
+        dops.plot.slice(fft, field, ax=panel, title=name)
     axes[0].figure.savefig(path, dpi=150)
 
 
@@ -66,9 +66,8 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndar
     title = f"Gray–Scott reaction, feed rate {args.feed:g}, kill rate {args.kill:g}"
 
     with jax.set_mesh(mesh):
-        fft = dops.FFT2D(mesh, shape=(args.n,) * 2, axes="x", pad=True, real=True)
-        box = dops.Box((args.length,) * 2)
-        equation = GrayScott(fft, DIFFUSIVITIES, args.feed, args.kill, box)
+        fft = dops.FFT2D(mesh, shape=(args.n,) * 2, axes="x", box=dops.Box(args.length), pad=True, real=True)
+        equation = GrayScott(fft, DIFFUSIVITIES, args.feed, args.kill)
         first = equation.state(fft.decomposition.shard(initial_fields(args.n, args.length)))
         print(f"{title}, {args.n}² points, {steps} steps, {mesh.devices.size} devices", flush=True)
 
@@ -86,7 +85,7 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndar
     gained = amounts[-1].sum() - amounts[0].sum()
     print(f"The total amount changed by {gained:.6f}; feeding minus killing supplied {supplied:.6f}.")
     print(f"The catalyst lies between {fields[1].min():.4f} and {fields[1].max():.4f}.")
-    plot(fft, fields, box, f"{title}, t = {args.t_end:g}", args.out)
+    plot(fft, fields, f"{title}, t = {args.t_end:g}", args.out)
     print(f"Figure: {args.out}")
     return time, amounts, fields
 

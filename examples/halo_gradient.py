@@ -94,13 +94,12 @@ def clumping(painter: Painter) -> Callable[[Array], tuple[Array, Array]]:
 def plot(mesh: Mesh, density: Array, errors: dict[str, np.ndarray], path: options.Path) -> None:
     """Draw the density, and the error of each gradient relative to the gradient's size, both as means along z."""
     panels = dops.plot.panels(1, 1 + len(errors), size=(4.4, 3.8)).ravel()
-    dec = dops.Decomposition(mesh, shape=density.shape)
-    means = {"axis": "z", "reduce": "mean", "box": dops.Box(density.shape[-1])}  # lengths are in cells
-    dops.plot.projection(dec, density, **means, ax=panels[0], title="density, mean along z", label="1 + δ")
+    dec = dops.Decomposition(mesh, shape=density.shape, box=dops.Box(density.shape))  # Lengths are in cells.
+    dops.plot.projection(dec, density, "z", "mean", ax=panels[0], title="density, mean along z", label="1 + δ")
     for panel, (name, error) in zip(panels[1:], errors.items()):
         size = dec.shard(np.maximum(np.sqrt(np.mean(error**2, axis=0)), 1e-18))  # no zeros, for the logarithm
         style = {"log": True, "limits": (1e-17, 10), "cmap": "magma", "label": "relative error of the gradient"}
-        dops.plot.projection(dec, size, **means, **style, ax=panel, title=name)
+        dops.plot.projection(dec, size, "z", "mean", **style, ax=panel, title=name)
     for panel in panels:
         panel.set(xlabel="x [cells]", ylabel="y [cells]")
     panels[0].figure.savefig(path, dpi=150)

@@ -59,7 +59,7 @@ class MatterPower(eqx.Module):
 class ParticleMesh(eqx.Module):
     """Particles, one per cell, and fields on a grid. A particle may move `halo` cells along x and y."""
 
-    fft: dops.FFT
+    fft: dops.FFT  # The lengths of its box are in cells.
     halo: int = eqx.field(static=True)
 
     @property
@@ -68,12 +68,12 @@ class ParticleMesh(eqx.Module):
 
     def attraction(self, delta: Array) -> Array:
         """Return the vector field -∇φ with ∇²φ = δ, by one forward transform and three batched inverse transforms."""
-        return -spectral.InverseDivergence(self.fft, dops.Box(delta.shape[-1]))(delta)
+        return -spectral.InverseDivergence(self.fft)(delta)
 
     def lpt(self, delta: Array) -> tuple[Array, Array]:
         """Return the first- and second-order displacements ψ₁ and ψ₂."""
         first = self.attraction(delta)
-        d = spectral.Gradient(self.fft, dops.Box(delta.shape[-1]))(first)
+        d = spectral.Gradient(self.fft)(first)
         return first, self.attraction((jnp.trace(d) ** 2 - jnp.sum(d * d, axis=(0, 1))) / 2)
 
     def deposit(self, displacement: Array) -> Array:
@@ -143,11 +143,11 @@ def simulate(pm: ParticleMesh, delta: Array, steps: int) -> tuple[Array, Array]:
     return densities, jnp.maximum(reach, jnp.nanmax(jax.vmap(pm.reach)(moved)))
 
 
-def plot(fft: dops.FFT, densities: Array, length: float, path: options.Path) -> None:
+def plot(fft: dops.FFT, densities: Array, path: options.Path) -> None:
     """Draw the mean of each density over a slab of an eighth of the box."""
     title = "Density 1 + δ at a = 1, mean over a slab"
     panels = dops.plot.panels(2, 2, size=(4, 3.6), title=title)
-    slab = {"axis": "z", "reduce": "mean", "between": (0, length / 8), "box": dops.Box(length)}
+    slab = {"axis": "z", "reduce": "mean", "between": (0, fft.box_lengths[2] / 8)}
     colours = {"cmap": "magma", "log": True, "limits": (0.2, 5), "label": "1 + δ"}
     dops.plot.projection(fft, densities, **slab, **colours, ax=panels.ravel(), title=NAMES)
     for axes in panels.flat:
@@ -176,9 +176,9 @@ def main(argv: list[str] | None = None) -> Array:
         )
 
     print(f"{args.n}³ particles on {'x'.join(map(str, mesh.axis_sizes))} {jax.default_backend()} devices", flush=True)
-    fft = dops.FFT3D(mesh, shape=(args.n,) * 3, real=True)
-    pm, power = ParticleMesh(fft, args.halo), MatterPower()
-    colour = spectral.GaussianRandomField(fft, power, dops.Box(args.box)).colour  # A function from white noise to δ.
+    fft = dops.FFT3D(mesh, shape=(args.n,) * 3, box=dops.Box(args.box), real=True)
+    pm, power = ParticleMesh(fft.replace(box=dops.Box(args.n)), args.halo), MatterPower()
+    colour = spectral.GaussianRandomField(fft, power).colour  # A function from white noise to δ.
 
     @jax.jit
     def random(key: Array) -> Array:
@@ -191,7 +191,7 @@ def main(argv: list[str] | None = None) -> Array:
         def clumping(noise):
             delta = colour(noise)
             densities, reach = simulate(pm, delta, args.steps)
-            measured = spectral.power_spectrum(fft, delta, dops.Box(args.box))
+            measured = spectral.power_spectrum(fft, delta)
             return jnp.mean(densities[-1] ** 2), (densities, reach, measured, power(measured.k))
 
         return jax.value_and_grad(clumping, has_aux=True)(noise)
@@ -221,7 +221,7 @@ def main(argv: list[str] | None = None) -> Array:
     print(f"Derivative in a random direction: {derivative:.10f}, by differences {difference:.10f} ({mismatch:.1e})")
     if not (abs(ratio - 1) < 5 * scatter and mass < 1e-12 and mismatch < 1e-2):
         raise SystemExit("A check failed.")
-    plot(fft, densities, args.box, args.out)
+    plot(fft, densities, args.out)
     print(f"Figure: {args.out}")
     return densities
 

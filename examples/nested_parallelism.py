@@ -121,8 +121,8 @@ def plot(dec: dops.Decomposition, u: Array, viscosities: np.ndarray, path: optio
         axes.remove()
     panels = panels[: len(viscosities)]
     titles = [f"ν = {viscosity:.3f}" for viscosity in viscosities]
-    place = {"axis": "z", "index": n // 4, "box": dops.Box(float(n))}  # Coordinates are in cells.
-    dops.plot.slice(dec, u[:, 0], **place, limits=(-1.4, 1.4), ax=panels, title=titles)
+    grid = dops.Decomposition(dec, box=dops.Box(n))  # Coordinates are in cells.
+    dops.plot.slice(grid, u[:, 0], "z", index=n // 4, limits=(-1.4, 1.4), ax=panels, title=titles)
     for axes in panels:
         axes.images[0].set_interpolation("bicubic")
         axes.set(xlabel="x [cells]", ylabel="y [cells]")

@@ -33,9 +33,8 @@ def manufactured(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 def solve(mesh: jax.sharding.Mesh, f: np.ndarray) -> np.ndarray:
     """Return the solution u of ∇²u = f whose mean is zero."""
-    fft = dops.FFT3D(mesh, shape=f.shape, pad=True, real=True)
-    poisson = Poisson(fft, dops.Box(LENGTHS))
-    return fft.decomposition.gather(jax.jit(poisson)(fft.decomposition.shard(f)))
+    fft = dops.FFT3D(mesh, shape=f.shape, box=dops.Box(LENGTHS), pad=True, real=True)
+    return fft.decomposition.gather(jax.jit(Poisson(fft))(fft.decomposition.shard(f)))
 
 
 def plot(sizes: list[int], errors: list[float], path: Path) -> None:

@@ -87,7 +87,6 @@ def report(time: np.ndarray, numbers: Nusselt) -> None:
 def plot(
     transform: dops.Transform,
     temperature: Array,
-    box: dops.Box,
     time: np.ndarray,
     numbers: Nusselt,
     title: str,
@@ -97,7 +96,7 @@ def plot(
     field, curve = dops.plot.panels(2, 1, size=(7, 3.2), title=title)[:, 0]
     plane = {"axis": "z", "index": 0} if temperature.ndim == 3 else {}
     colours = {"cmap": "inferno", "limits": (0, 1), "title": f"temperature at t = {time[-1]:g}"}
-    dops.plot.slice(transform, temperature, **plane, **colours, box=box, vertical="x", ax=field)
+    dops.plot.slice(transform, temperature, **plane, **colours, vertical="x", ax=field)
     field.collections[0].set(edgecolor="face")  # Otherwise thin gaps between the cells show.
     dops.plot.curves(time, numbers._asdict(), xlabel="time [free-fall times]", ax=curve, label="Nusselt number")
     curve.set(xlim=(0, time[-1]))
@@ -136,16 +135,16 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, Nusselt]:
         shape = (args.n, *[along] * (args.ndim - 1))
         box = dops.Box((1.0, *[args.aspect] * (args.ndim - 1)))
         bases = (dops.Chebyshev(), *[dops.Fourier()] * (args.ndim - 2), dops.Fourier(half=True))
-        transform = dops.Transform(mesh, shape=shape, bases=bases, pad=True)
+        transform = dops.Transform(mesh, shape=shape, bases=bases, box=box, pad=True)
         print(f"{title}, {'x'.join(map(str, shape))} points, {steps} steps, {mesh.devices.size} devices", flush=True)
-        equation = RayleighBenard(transform, args.rayleigh, args.prandtl, box)
+        equation = RayleighBenard(transform, args.rayleigh, args.prandtl)
         u = equation.state(transform.decomposition.shard(initial_fields(shape, args.rolls)))
         interval = args.t_end / samples
         flow = stable(SBDF(equation, dt), u, args.t_end, interval=interval, observe=lambda t, u: nusselt(equation, u))
         temperature = equation.fields(flow.u)[-1]
     time, numbers = flow.times, flow.observed
     report(time, numbers)
-    plot(transform, temperature, box, time, numbers, title, args.out)
+    plot(transform, temperature, time, numbers, title, args.out)
     print(f"Figure: {args.out}")
     return time, numbers
 

@@ -142,6 +142,11 @@ class AbstractBasis(abc.ABC):
     def is_diagonal(self) -> bool:
         """Whether a derivative maps each mode to a single mode."""
 
+    @property
+    def has_walls(self) -> bool:
+        """Whether the axis lies between two walls; their distance is then the length of the box. By default False."""
+        return False
+
     @abc.abstractmethod
     def joined(self, last: "AbstractBasis") -> AbstractLineTransform | None:
         """Return one transform for this axis and an axis with the basis `last`, or `None` if there is none.

@@ -77,6 +77,10 @@ class Cells(AbstractBasis):
         return False
 
     @property
+    def has_walls(self) -> bool:
+        return True
+
+    @property
     def forward(self) -> Identity:
         return Identity()
 

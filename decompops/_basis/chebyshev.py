@@ -61,6 +61,10 @@ class Chebyshev(AbstractBasis):
     def is_diagonal(self) -> bool:
         return False
 
+    @property
+    def has_walls(self) -> bool:
+        return True
+
     def joined(self, last: AbstractBasis) -> RealToReal | None:
         return self.forward if self == last else None
 

@@ -177,6 +177,10 @@ class AbstractSeries(AbstractBasis):
         return True
 
     @property
+    def has_walls(self) -> bool:
+        return True
+
+    @property
     def _ends(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The end cells of the points and of the coefficients."""
         return _ENDS[self.kind, self.type]

@@ -40,6 +40,10 @@ class Slopes(AbstractBasis):
     def is_diagonal(self) -> bool:
         return self.base.is_diagonal
 
+    @property
+    def has_walls(self) -> bool:
+        return self.base.has_walls
+
     def joined(self, last: AbstractBasis) -> AbstractLineTransform | None:
         return self.slope.joined(last.slope if isinstance(last, Slopes) else last)
 

@@ -1,7 +1,7 @@
-"""`Box`: the periodic box that a grid fills."""
+"""`Box`: the box that a grid fills."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,7 +15,9 @@ Lengths = Number | tuple[Number, ...] | list[Number] | np.ndarray
 
 
 class Box(eqx.Module):
-    """A periodic box, given by its lengths. Wavenumbers are in radians per unit of these lengths.
+    """The box that a grid fills, given by its lengths. Wavenumbers are in radians per unit of these lengths.
+
+    A box belongs to a `Decomposition`, and so to every transform and operator that is built on it.
 
     !!! example
 
@@ -23,13 +25,18 @@ class Box(eqx.Module):
         dops.Box(1.0)                # The unit cube.
         dops.Box((1.0, 2.0, 3.0))    # One length for each axis, x, y, z.
         dops.Box()                   # 2π along every axis, so that wavenumbers are integers.
+
+        fft = dops.FFT3D(mesh, shape=(64, 64, 64), box=dops.Box(100.0))
         ```
 
-    The lengths are the leaves of the PyTree, so `jax.grad` can differentiate with respect to them. Boxes with equal
-    lengths are equal.
+    Lengths that are JAX arrays are leaves of the PyTree: `jax.grad` can differentiate with respect to them, and
+    compiled programs take them as arguments. All other lengths are constants, like the shape of the grid. Boxes with
+    equal lengths are equal.
     """
 
-    lengths: Number | tuple[Number, ...]
+    _constants: tuple[float | None, ...] = eqx.field(static=True)  # `None` where the length is an array.
+    _arrays: tuple[Array | None, ...]
+    _is_cube: bool = eqx.field(static=True)  # Whether one length was given for all axes.
 
     def __init__(self, lengths: Lengths = 2 * math.pi):
         """**Arguments:**
@@ -40,13 +47,21 @@ class Box(eqx.Module):
         **Raises:** `ValueError` for lengths that are not positive, finite numbers.
         """
         several = isinstance(lengths, tuple | list) or np.ndim(lengths) == 1
-        parts = tuple(lengths) if several else (lengths,)  # pyright: ignore[reportArgumentType]
+        parts: tuple[Any, ...] = tuple(lengths) if several else (lengths,)  # pyright: ignore[reportArgumentType]
         if not parts or not all(map(_is_length, parts)):
             raise ValueError(
                 f"`lengths` must be one positive, finite number for all axes, or one for each axis; got {lengths!r}."
             )
-        numbers = tuple(map(_number, parts))
-        self.lengths = numbers if several else numbers[0]
+        self._constants = tuple(None if isinstance(part, Array) else float(part) for part in parts)
+        self._arrays = tuple(jnp.asarray(part, float) if isinstance(part, Array) else None for part in parts)
+        self._is_cube = not several
+
+    @property
+    def lengths(self) -> Number | tuple[Number, ...]:
+        """One length for all axes, or one for each axis, as given: numbers, or arrays where arrays were given."""
+        pairs = zip(self._constants, self._arrays)
+        lengths = tuple(cast(Number, array if constant is None else constant) for constant, array in pairs)
+        return lengths[0] if self._is_cube else lengths
 
     @property
     def volume(self) -> Number:
@@ -62,8 +77,7 @@ class Box(eqx.Module):
     @property
     def is_traced(self) -> bool:
         """Whether a length is traced, so that its value is known only when a compiled program runs."""
-        lengths = self.lengths if isinstance(self.lengths, tuple) else (self.lengths,)
-        return any(isinstance(length, Tracer) for length in lengths)
+        return any(isinstance(length, Tracer) for length in self._arrays)
 
     def with_axes(self, axes: int) -> "Box":
         """Return the same box with one length for each of `axes` axes.
@@ -97,7 +111,3 @@ def _is_length(value: Any) -> bool:
         return 0 < float(value) < math.inf
     except (TypeError, ValueError):
         return False
-
-
-def _number(length: Any) -> Number:
-    return jnp.asarray(length, jnp.zeros(()).dtype) if isinstance(length, Tracer) else float(length)

@@ -18,8 +18,6 @@ from jax import Array
 from jax.core import Tracer
 from jax.sharding import AbstractMesh
 
-from .box import Box
-
 
 _M = TypeVar("_M")
 _P = ParamSpec("_P")
@@ -85,10 +83,10 @@ def in_one_program(function: Callable[..., _T]) -> Callable[..., _T]:
     """Let an eager call of `function`, whose first argument has an `in_structure`, run as one compiled program.
 
     Otherwise, each operation would be a program of its own. Arrays and numbers are arguments of the program, so a new
-    coefficient or time step needs no new program. Flags, functions of JAX and the lengths of a `Box` belong to the
-    program. A call with a function or a class of the user is not one program: its code may read variables that change,
-    or a function may be a new object in each call, which would then compile a program. A module on a mesh without
-    devices has no program either, because its devices are those of the array.
+    coefficient or time step needs no new program. Flags and functions of JAX belong to the program. A call with a
+    function or a class of the user is not one program: its code may read variables that change, or a function may be a
+    new object in each call, which would then compile a program. A module on a mesh without devices has no program
+    either, because its devices are those of the array.
     """
 
     @functools.lru_cache(maxsize=64)
@@ -111,8 +109,7 @@ def in_one_program(function: Callable[..., _T]) -> Callable[..., _T]:
     @functools.wraps(function)
     def call(module: Any, *arguments: Any) -> _T:
         leaves, structure = jax.tree.flatten((module, *arguments))
-        lengths = _lengths(structure)
-        constants = tuple(_constant(leaf, i in lengths) for i, leaf in enumerate(leaves))
+        constants = tuple(map(_constant, leaves))
         compiled = None if () in constants else program(structure, constants)
         if compiled is None:
             return function(module, *arguments)
@@ -125,24 +122,15 @@ def _is_of_user(node: Any) -> bool:
     return isinstance(node, eqx.Module) and type(node).__module__.partition(".")[0] not in ("decompops", "equinox")
 
 
-@functools.lru_cache(maxsize=1024)
-def _lengths(structure: Any) -> frozenset[int]:
-    """Return the numbers of the leaves of a tree that are lengths of a `Box`."""
-    tree = jax.tree.unflatten(structure, range(structure.num_leaves))
-    nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, Box))
-    return frozenset(jax.tree.leaves([node for node in nodes if isinstance(node, Box)]))
-
-
-def _constant(leaf: Any, is_length: bool) -> tuple | None:
+def _constant(leaf: Any) -> tuple | None:
     """Return a key for a leaf that belongs to a program, with the leaf first.
 
     Return `None` for a leaf that is an argument of a program, and `()` for a leaf that no program can have.
     """
     if isinstance(leaf, Array):
         return None
-    if not is_length:
-        of_numpy = isinstance(leaf, np.ndarray | np.generic)
-        if type(leaf) in (int, float, complex) or (of_numpy and leaf.dtype.isnative):
-            return None
+    of_numpy = isinstance(leaf, np.ndarray | np.generic)
+    if type(leaf) in (int, float, complex) or (of_numpy and leaf.dtype.isnative):
+        return None
     # Equal numbers of different types, such as 1 and 1.0, may give results of different dtypes.
     return (leaf, type(leaf)) if _is_small(leaf) and not isinstance(leaf, FunctionType) else ()

@@ -1,8 +1,8 @@
-"""`Decomposition`: a grid on a device mesh."""
+"""`Decomposition`: a grid in a box, on a device mesh."""
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import numpy as np
@@ -20,21 +20,21 @@ from .._common.blocks import (
     contiguous_order,
     entry_names,
     flat_names,
-    mesh_sizes,
     pencil_blocks,
-    spec_entry,
 )
+from .._common.box import Box, Number, check_box
 from .._common.byte_order import host_array
 from .._common.check import check_axis, check_count, check_flag, check_order, check_shape
 from .._common.compat import warn_of_few_threads
-from .._common.sharding import ambient_mesh, manual_axes
+from .._common.sharding import manual_axes
 from .config import resolve_backend
 from .layout import Field, Layout, check_agreement
+from .mesh_axes import check_mesh, check_mesh_axes, meshes_that_divide
 from .types import GridAxes, Lengths, MeshAxes
 
 
 class Decomposition(eqx.Module):
-    """How a grid is sharded over a device mesh, and which backend moves its fields.
+    """A grid in a box: its points, how they are sharded over a device mesh, and which backend moves the fields.
 
     A grid has three axes, or as many as `shape` or `ndim` says. In a *pencil*, one grid axis is whole on every device,
     and the mesh axes `axes` shard the other grid axes in order. A pencil is named after its whole axis. With
@@ -51,7 +51,7 @@ class Decomposition(eqx.Module):
 
         ```python
         mesh = jax.make_mesh((2, 4), ("x", "y"))
-        dec = dops.Decomposition(mesh, shape=(64, 64, 64))
+        dec = dops.Decomposition(mesh, shape=(64, 64, 64), box=dops.Box(100.0))
         u = dec.shard(numpy_array)     # sharded P("x", "y", None)
         dec.gather(u)                  # the NumPy array again
 
@@ -64,6 +64,7 @@ class Decomposition(eqx.Module):
     shape: tuple[int, ...] | None = eqx.field(static=True)
     ndim: int = eqx.field(static=True)
     axes: tuple[MeshAxis | None, ...] = eqx.field(static=True)
+    box: Box | None  # With one length for each axis. `None`: no box was given.
     pad: bool = eqx.field(static=True)
     backend: AbstractBackend = eqx.field(static=True)
     _backend_is_open: bool = eqx.field(static=True)  # Whether to choose the backend once the mesh is known.
@@ -75,6 +76,7 @@ class Decomposition(eqx.Module):
         shape: Lengths | None = None,
         ndim: int | None = None,
         axes: MeshAxes | None = None,
+        box: Box | None = None,
         pad: bool | None = None,
         backend: AbstractBackend | str | None = None,
     ):
@@ -90,14 +92,16 @@ class Decomposition(eqx.Module):
             must be fewer entries than grid axes. An entry may also be `None` for a whole grid axis, or a tuple of mesh
             axes that shard one grid axis together: `(("x", "y"),)`. By default, as many of the last mesh axes as
             possible shard the grid.
+        - `box`: the box that the grid fills. Without a box, periodic axes have the length 2π, and what needs the
+            distance of walls raises an error.
         - `pad`: whether fields in real space are zero-padded where the mesh does not divide the grid. By default False,
             or as in the decomposition that is passed as `mesh`.
         - `backend`: the backend that moves the data, such as `dops.XLA()`; `None` for the default of `dops.config`.
 
         **Raises:** `ValueError` or `TypeError` for a mesh without axes; for axis names that are unknown, repeated or
         too many; for a `shape` that is not made of positive integers, or that the mesh does not divide if `pad`
-        is False; and for an `ndim` that differs from the `ndim` of a decomposition passed as `mesh`. `ImportError`
-        for a backend that is not available.
+        is False; for an `ndim` that differs from the `ndim` of a decomposition passed as `mesh`; and for a `box` that
+        is not a `Box`, or whose number of lengths does not fit. `ImportError` for a backend that is not available.
         """
         if isinstance(mesh, Decomposition):
             shape = mesh.shape if shape is None else shape
@@ -105,14 +109,16 @@ class Decomposition(eqx.Module):
             if ndim != mesh.ndim:
                 raise ValueError(f"`ndim` must be {mesh.ndim}, as in the decomposition; got {ndim}.")
             axes = mesh.axes if axes is None and mesh.has_mesh else axes
+            box = mesh.box if box is None else box
             pad = mesh.pad if pad is None else pad
             backend = mesh.backend if backend is None and not mesh._backend_is_open else backend
             mesh = mesh.mesh
         ndim = None if ndim is None else check_count("ndim", ndim)
         self.shape = None if shape is None else check_shape("shape", shape, ndim)
         self.ndim = ndim or (3 if self.shape is None else len(self.shape))
-        self.mesh = _mesh(mesh)
-        self.axes = _axes(axes, self.mesh, self.ndim)
+        self.mesh = check_mesh(mesh)
+        self.axes = check_mesh_axes(axes, self.mesh, self.ndim)
+        self.box = None if box is None else check_box(box, self.ndim)
         self.pad = False if pad is None else check_flag("pad", pad)
         self.backend = resolve_backend(backend, self.mesh)
         self._backend_is_open = backend is None and not self.has_mesh
@@ -123,6 +129,11 @@ class Decomposition(eqx.Module):
             if self.shape is not None:
                 self.check_divided(self.shape, -1)
 
+    def __repr__(self) -> str:
+        mesh = dict(self.mesh.shape) if self.has_mesh else None
+        options = {"shape": self.shape, "axes": self.axes, "box": self.box, "pad": self.pad, "backend": self.backend}
+        return f"Decomposition({mesh}, {', '.join(f'{name}={value!r}' for name, value in options.items())})"
+
     @property
     def has_mesh(self) -> bool:
         """Whether the mesh is known. If not, an operator uses the mesh of each array that it is called on."""
@@ -131,7 +142,21 @@ class Decomposition(eqx.Module):
     def with_mesh(self, mesh: Mesh | AbstractMesh) -> "Decomposition":
         """Return a copy, with `mesh`, of this decomposition, which must have been built without a mesh."""
         axes, backend = self.axes or None, None if self._backend_is_open else self.backend
-        return Decomposition(mesh, shape=self.shape, ndim=self.ndim, axes=axes, pad=self.pad, backend=backend)
+        options = {"shape": self.shape, "ndim": self.ndim, "box": self.box, "pad": self.pad}
+        return Decomposition(mesh, axes=axes, backend=backend, **options)
+
+    @property
+    def box_lengths(self) -> tuple[Number, ...]:
+        """The length of the box along each axis: 2π if no box was given."""
+        return (2 * math.pi,) * self.ndim if self.box is None else cast(tuple, self.box.lengths)
+
+    @property
+    def spacing(self) -> tuple[Number, ...]:
+        """The distance of neighbouring points along each axis, if the points are equally spaced and periodic.
+
+        Raises `ValueError` for a decomposition without `shape`.
+        """
+        return tuple(length / n for length, n in zip(self.box_lengths, self._known_shape()))
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -176,26 +201,14 @@ class Decomposition(eqx.Module):
                 raise ValueError(
                     f"`shape` must be divisible by the mesh, unless `pad=True`; got {shape}: "
                     f"{blocks.parts[axis]} devices do not divide {shape[axis]} cells along {names[axis]} in "
-                    f"{names[whole]}-pencils. {self._meshes_that_divide(shape, pencils)} Or pass "
+                    f"{names[whole]}-pencils. {self._meshes_that_divide(shape, *pencils)} Or pass "
                     f"`shape={shape}, pad=True` to pad fields in real space with zeros."
                 )
 
-    def _meshes_that_divide(self, shape: tuple[int, ...], pencils: tuple[Pencil, ...]) -> str:
-        """Return a sentence for errors, which lists meshes of as many devices as now shard the grid.
-
-        Each listed mesh divides `shape` in all of `pencils` and in the pencils of the last axis.
-        """
-        devices, whole = math.prod(self.sizes), {check_axis("pencil", pencil, self.ndim) for pencil in (-1, *pencils)}
+    def _meshes_that_divide(self, shape: tuple[int, ...], *pencils: Pencil) -> str:
+        whole = {check_axis("pencil", pencil, self.ndim) for pencil in (-1, *pencils)}
         axes = max(len(self.axes), min(2, self.ndim - 1))
-        found = [
-            sizes
-            for sizes in mesh_sizes(devices, axes)
-            if not any(pencil_blocks(axis, shape, _MESH[:axes], sizes).padded_axes for axis in whole)
-        ]
-        names = f" ({', '.join(_MESH[:axes])})" if axes > 1 else ""
-        if not found:
-            return f"No mesh{names} of {devices} devices divides this shape: choose another shape."
-        return f"Meshes{names} of {devices} devices that divide this shape: {', '.join(map(str, found))}."
+        return meshes_that_divide(shape, whole, math.prod(self.sizes), axes)
 
     def layout(self, pencil: Pencil = -1, *, axis_contiguous: bool = False, order: GridAxes | None = None) -> Layout:
         """Return the layout of fields in `pencil`.
@@ -210,7 +223,7 @@ class Decomposition(eqx.Module):
         False.
         """
         stored = self.storage_order(pencil, axis_contiguous=axis_contiguous, order=order)
-        return Layout(self.mesh, self.blocks(pencil, order=stored))
+        return Layout(self.mesh, self.blocks(pencil, order=stored), self.box)
 
     def storage_order(
         self, pencil: Pencil, *, axis_contiguous: bool = False, order: GridAxes | None = None, name: str = "order"
@@ -263,7 +276,7 @@ class Decomposition(eqx.Module):
                 f"`shape` must be given to the decomposition for a field with padding; got an array of shape "
                 f"{array.shape}. Pass `shape={array.shape[-self.ndim :]}`."
             )
-        return Layout(self.mesh, blocks).distribute(array)
+        return Layout(self.mesh, blocks, self.box).distribute(array)
 
     def crop(
         self, field: Shaped[Array, "*field"], pencil: Pencil | None = None, *, axis_contiguous: bool = False
@@ -336,7 +349,7 @@ class Decomposition(eqx.Module):
             blocks = self.pencil(check_axis("pencil", own, self.ndim), self.shape or (1,) * self.ndim, order)
             if self.shape is None:  # Without `shape`, fields have no padding.
                 blocks = replace(blocks, lengths=blocks.lengths_of(np.shape(field)[-self.ndim :]))
-            candidates.append(Layout(self.mesh, blocks))
+            candidates.append(Layout(self.mesh, blocks, self.box))
         found = [layout for layout in candidates if layout.holds(field)]
         if found or manual_axes():
             return (found or candidates)[0]
@@ -349,10 +362,6 @@ class Decomposition(eqx.Module):
         )
 
 
-# The names of mesh axes in errors.
-_MESH = ("rows", "columns", *(f"axis {axis}" for axis in range(2, 64)))
-
-
 def check_grid(name: str, shape: tuple[int, ...], ndim: int) -> None:
     """Raise `ValueError` unless an array of `shape` has at least one cell along each axis of the grid."""
     if len(shape) < ndim:
@@ -360,38 +369,3 @@ def check_grid(name: str, shape: tuple[int, ...], ndim: int) -> None:
         raise ValueError(f"`{name}` must have shape (*batch, {lengths}); got {shape}.")
     if 0 in shape[-ndim:]:
         raise ValueError(f"`{name}` must have at least one cell along every axis of the grid; got {shape}.")
-
-
-def _mesh(mesh: object) -> Mesh | AbstractMesh:
-    if mesh is None:
-        return ambient_mesh()
-    if not isinstance(mesh, Mesh | AbstractMesh):
-        raise TypeError(f"`mesh` must be a `jax.sharding.Mesh` or a `Decomposition`; got {mesh!r}.")
-    if not (mesh.axis_names or mesh.empty):
-        raise ValueError(f"`mesh` must have at least one axis; got {mesh}.")
-    return mesh
-
-
-def _axes(axes: Any, mesh: Mesh | AbstractMesh, ndim: int) -> tuple[MeshAxis | None, ...]:
-    if axes is None:
-        return mesh.axis_names[max(0, len(mesh.axis_names) - ndim + 1) :]  # An empty tuple, if the mesh is not known.
-    entries = tuple(axes) if isinstance(axes, tuple | list) else (axes,)
-    entries = tuple(spec_entry(entry) if isinstance(entry, tuple | list) else entry for entry in entries)
-    while not mesh.empty and entries and entries[-1] is None:
-        entries = entries[:-1]
-    names = list(flat_names(entry for entry in entries if isinstance(entry, str | tuple)))
-    if not all(isinstance(entry, str | tuple | None) for entry in entries) or not all(
-        isinstance(n, str) for n in names
-    ):
-        raise TypeError(f"`axes` must be names of mesh axes, one for each sharded axis of the grid; got {axes!r}.")
-    if len(set(names)) < len(names) or not (mesh.empty or set(names) <= set(mesh.axis_names)):
-        raise ValueError(f"`axes` must be different axes of the mesh, {mesh.axis_names}; got {axes!r}.")
-    if len(entries) >= ndim:
-        several = (
-            f" To shard one grid axis over several mesh axes, pass `axes=({tuple(names)},)`." if len(names) > 1 else ""
-        )
-        raise ValueError(
-            f"`axes` must be at most {ndim - 1} mesh axes for a grid of {ndim} axes, because one grid axis is whole on "
-            f"every device; got {axes!r}.{several}"
-        )
-    return entries

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -12,6 +12,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Shaped
 
 from .._common.blocks import Blocks, axis_names, batch_spec
+from .._common.box import Box
 from .._common.byte_order import device_array, host_array
 from .._common.sharding import manual_axes
 from .._common.typed import whole_along
@@ -30,6 +31,7 @@ class Layout:
 
     - `mesh`: the mesh of the devices.
     - `blocks`: how the grid is cut into blocks.
+    - `box`: the box that the grid fills; `None` if no box was given.
 
     !!! example
 
@@ -43,6 +45,7 @@ class Layout:
 
     mesh: Mesh | AbstractMesh
     blocks: Blocks
+    box: Box | None = field(default=None, compare=False)  # Boxes with traced lengths cannot be compared.
 
     @property
     def shape(self) -> tuple[int, ...]:

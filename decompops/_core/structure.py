@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,6 @@ from jax.sharding import Mesh
 
 from .._basis.base import Kind
 from .._common.blocks import Blocks, MeshAxis, axis_names, pencil_blocks
-from .._common.box import Box
 from .._common.byte_order import dtype_of
 from .._common.sharding import refuse_other_devices
 from .expansion import Expansion
@@ -27,14 +26,13 @@ Space = Literal["field", "spectrum"]
 class Structure:
     """The type of an operator's input or result, as far as it is known without an array.
 
-    - `layout`: the mesh of the array, and how it is cut into blocks.
+    - `layout`: the mesh of the array, how it is cut into blocks, and the box of its grid.
     - `lengths`: the length of each grid axis, without padding; `None` if the operator accepts any lengths. `layout`
         then has example lengths.
     - `kind`: "real" or "complex"; `None` for either.
     - `space`: "field" or "spectrum"; `None` for either.
     - `components`: the lengths of the component axes, which are directly before the grid axes: `()` for a scalar,
         `(3,)` for a vector; `None` for any. All axes before the component axes are batch axes.
-    - `box`: the periodic box; `None` if the box does not matter.
     - `may_move`: whether a function that is not an operator may have moved the array to other devices.
     - `passes_on`: whether `None` as the `kind` or `components` of a result means that they are the same as in the
         operator's input. If False, `None` means unknown.
@@ -46,7 +44,6 @@ class Structure:
     kind: Kind | None = None
     space: Space | None = None
     components: tuple[int, ...] | None = None
-    box: Box | None = field(default=None, compare=False)  # Boxes with traced lengths cannot be compared.
     may_move: bool = False
     passes_on: bool = field(default=True, compare=False)
     expansion: Expansion | None = field(default=None, compare=False)
@@ -75,7 +72,8 @@ class Structure:
 
     def following(self, given: "Structure") -> "Structure":
         """Return this structure of a result. Entries that are `None` are taken from `given`, the input's structure."""
-        filled = replace(self, space=self.space or given.space, box=self.box or given.box)
+        layout = replace(self.layout, box=self.layout.box or given.layout.box)
+        filled = replace(self, layout=layout, space=self.space or given.space)
         if not self.passes_on:
             return filled
         components = given.components if self.components is None else self.components
@@ -226,13 +224,14 @@ def _kind(given: Structure, wanted: Structure) -> str | None:
 
 
 def _box(given: Structure, wanted: Structure) -> str | None:
-    if given.box is None or wanted.box is None or given.box.is_traced or wanted.box.is_traced:
+    have, want = given.layout.box, wanted.layout.box
+    if have is None or want is None or have.is_traced or want.is_traced:
         return None
-    have, want = (np.array(box.lengths, float) for box in (given.box, wanted.box))
+    lengths = [cast(tuple, box.lengths) for box in (have, want)]
     # Lengths that are arrays of one or more axes are mapped by `vmap`, and are not compared.
-    if max(have.ndim, want.ndim) > 1 or np.allclose(have, want, rtol=1e-6, atol=0):
+    if any(np.ndim(length) for length in (*lengths[0], *lengths[1])) or np.allclose(*lengths, rtol=1e-6, atol=0):
         return None
-    return f"the boxes differ, {given.box} and {wanted.box}. Build both operators with one `Box`"
+    return f"the boxes differ, {have} and {want}. Build both operators with one `Box`"
 
 
 _CHECKS = (_mesh, _dimensions, _space, _components, _grid, _halo, _pencil, _order, _kind, _box)

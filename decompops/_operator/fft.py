@@ -9,6 +9,7 @@ from .._backend.base import AbstractBackend
 from .._basis.base import AbstractBasis
 from .._basis.fourier import Fourier
 from .._basis.points import Points
+from .._common.box import Box
 from .._common.check import check_axes, check_flag
 from .._core.decomposition import Decomposition
 from .._core.types import GridAxes, Lengths, MeshAxes, Modes
@@ -54,6 +55,7 @@ class FFT(AbstractTransform):
         shape: Lengths | None = None,
         ndim: int | None = None,
         axes: MeshAxes | None = None,
+        box: Box | None = None,
         transformed: GridAxes | None = None,
         pad: bool | None = None,
         real: bool = False,
@@ -65,7 +67,7 @@ class FFT(AbstractTransform):
     ):
         """**Arguments:**
 
-        - `mesh`, `shape`, `ndim`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
+        - `mesh`, `shape`, `ndim`, `axes`, `box`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
         - `transformed`: the grid axes to transform, by names or numbers, such as `("x", "z")` or `(0, 2)`; by default
             all axes. Spectra always lie in the pencils of the first axis. The functions of `dops.fft` differ: they
             choose the sharding of the result that needs the least communication.
@@ -95,7 +97,7 @@ class FFT(AbstractTransform):
 
         **Returns:** the spectrum, a complex array of shape `(*batch, *fft.out_layout.shape)`.
         """
-        self.decomposition = Decomposition(mesh, shape=shape, ndim=ndim, axes=axes, pad=pad, backend=backend)
+        self.decomposition = Decomposition(mesh, shape=shape, ndim=ndim, axes=axes, box=box, pad=pad, backend=backend)
         self.real = check_flag("real", real)
         every = range(self.decomposition.ndim) if transformed is None else transformed
         self.transformed = tuple(sorted(check_axes("transformed", tuple(every), self.decomposition.ndim)))
@@ -124,6 +126,7 @@ class FFTOptions(TypedDict, total=False):
 
     shape: Lengths | None
     axes: MeshAxes | None
+    box: Box | None
     transformed: GridAxes | None
     pad: bool | None
     real: bool

@@ -8,7 +8,7 @@ import numpy as np
 from .._basis.base import AbstractBasis
 from .._basis.points import Points
 from .._common.blocks import axis_names
-from .._common.box import Box, check_box
+from .._common.box import Box
 from .._core.decomposition import Decomposition, check_grid
 from .._core.layout import Layout
 from .._core.structure import Space
@@ -28,7 +28,7 @@ class Grid:
     - `bases`: the basis of each axis; empty for spectra whose bases are not known.
     - `sizes`: the number of grid points along each axis. For spectra, the number of points of a grid that
         has only the kept modes.
-    - `lengths`: the length of the box along each axis.
+    - `lengths`: the length of the box along each axis; 2π if there is no box.
     """
 
     layout: Layout
@@ -66,7 +66,7 @@ class Grid:
         return {name: along(axis) for axis, name in enumerate(self.names[: len(self.bases)])}
 
 
-def grid_of(grid: Any, shape: tuple[int, ...], space: Space = "field", box: Box = Box()) -> Grid:
+def grid_of(grid: Any, shape: tuple[int, ...], space: Space = "field") -> Grid:
     """Return the layout and the coordinates of the fields or spectra of `grid`.
 
     **Arguments:**
@@ -75,10 +75,9 @@ def grid_of(grid: Any, shape: tuple[int, ...], space: Space = "field", box: Box 
     - `shape`: the shape of an array on the grid. If `grid` was built without `shape`, the lengths of the grid are the
         last entries of this shape.
     - `space`: "field" or "spectrum".
-    - `box`: the box that the grid fills.
 
-    **Raises:** `TypeError` for a `grid` of another type, for a `Decomposition` with `space="spectrum"`, and for a
-    traced `box`. `ValueError` for an unknown `space`, and for a number of box lengths that does not fit the grid.
+    **Raises:** `TypeError` for a `grid` of another type, for a `Decomposition` with `space="spectrum"`, and for a box
+    with traced lengths. `ValueError` for an unknown `space`.
     """
     if space not in get_args(Space):
         raise ValueError(f"`space` must be one of {get_args(Space)}; got {space!r}.")
@@ -93,9 +92,11 @@ def grid_of(grid: Any, shape: tuple[int, ...], space: Space = "field", box: Box 
         bases = grid.bases
         if space == "spectrum":
             sizes = cast(tuple, grid.modes or grid.decomposition.shape)  # `out_layout` refuses unknown shapes.
-    box = check_box(box, ndim)
+    box = Box().with_axes(ndim) if layout.box is None else layout.box
     if box.is_traced:
-        raise TypeError(f"`box` must have lengths that are known, not traced; got {box}. Call this outside `jax.jit`.")
+        raise TypeError(
+            f"`grid` must have a `box` of lengths that are known, not traced; got {box}. Call this outside `jax.jit`."
+        )
     return Grid(layout, space, bases, sizes, tuple(map(float, cast(tuple, box.lengths))))
 
 

@@ -77,7 +77,7 @@ class AbstractPlanned(AbstractDerivable):
         kinds = _kinds(plan)
         source, target = (
             Structure(
-                Layout(self.decomposition.mesh, blocks),
+                Layout(self.decomposition.mesh, blocks, self.decomposition.box),
                 blocks.lengths if known else None,
                 kind,
                 space,

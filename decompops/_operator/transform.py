@@ -5,7 +5,7 @@ import functools
 import math
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import equinox as eqx
 import jax
@@ -18,8 +18,8 @@ from jaxtyping import Float, Shaped
 
 from .._backend.base import AbstractBackend
 from .._basis.base import AbstractBasis
-from .._common.blocks import Blocks
-from .._common.box import Box, check_box
+from .._common.blocks import Blocks, axis_names
+from .._common.box import Box, Number
 from .._common.byte_order import device_array
 from .._common.check import check_flag, check_shape, check_up_to
 from .._common.sharding import manual_axes, place
@@ -91,9 +91,24 @@ class AbstractTransform(AbstractPlanned):
         source, target, kept = self.decomposition.blocks(-1, shape), self._spectrum(shape), self.modes or shape
         return transform_plan(self.title, source, target, bases, kept, scale=scale, nyquist=self.nyquist)
 
-    def wavenumbers(
-        self, shape: Lengths | None = None, box: Box = Box(), *, dtype: Any = None, nyquist: bool = True
-    ) -> Wavenumbers:
+    @property
+    def box_lengths(self) -> tuple[Number, ...]:
+        """The length of the box along each axis; 2π if no `box` was given and all axes are periodic.
+
+        **Raises:** `ValueError` if no `box` was given and a basis belongs to an axis between walls.
+        """
+        if self.decomposition.box is None:
+            for name, basis in zip(axis_names(self.decomposition.ndim), self.bases):
+                if basis.has_walls:
+                    lengths = ", ".join(("2.0", *["6.3"] * (self.decomposition.ndim - 1)))
+                    raise ValueError(
+                        f"`box` must be given to a transform with walls, because the distance of the walls along "
+                        f"{name} has no default; got {basis} and no box. Pass `box=Box(({lengths}))`, one length for "
+                        "each axis, when you build the transform or its decomposition."
+                    )
+        return self.decomposition.box_lengths
+
+    def wavenumbers(self, shape: Lengths | None = None, *, dtype: Any = None, nyquist: bool = True) -> Wavenumbers:
         """Return the angular wavenumbers of the spectrum, such as `(kx, ky, kz)`.
 
         The arrays broadcast against the spectrum and are sharded like it. Inside a `shard_map` over the mesh, this
@@ -102,7 +117,6 @@ class AbstractTransform(AbstractPlanned):
         **Arguments:**
 
         - `shape`: the shape of the grid; needed only if the operator was built without `shape`.
-        - `box`: the box that the grid fills.
         - `dtype`: a real dtype; `None` for JAX's default, which is float32, or float64 in 64-bit mode.
         - `nyquist`: if False, the Nyquist wavenumber of an axis with an even number of modes is returned as zero. The
             Nyquist mode stands for both signs of its wavenumber. So odd functions of the wavenumber, such as first
@@ -112,11 +126,9 @@ class AbstractTransform(AbstractPlanned):
         axes. Wavenumbers are zero in the padding, and along axes that are not transformed.
 
         **Raises:** `ValueError` if neither the operator nor the call gives a `shape`, if `shape` differs from the
-        operator's shape, or if `box` has the wrong number of axes. `TypeError` if `box` is not a `Box`, or if
-        `dtype` is not real.
+        operator's shape, or if the transform has walls and no `box`. `TypeError` if `dtype` is not real.
         """
-        shape = self._known_shape(shape)
-        lengths = cast(tuple, check_box(box, len(shape)).lengths)
+        shape, lengths = self._known_shape(shape), self.box_lengths
         dtype = real_dtype(dtype)
         blocks, kept, mesh = self._spectrum(shape), self.modes or shape, self.decomposition.mesh
 
@@ -239,6 +251,7 @@ class Transform(AbstractTransform):
         bases: Bases,
         shape: Lengths | None = None,
         axes: MeshAxes | None = None,
+        box: Box | None = None,
         norm: Norm | None = "backward",
         axis_contiguous: bool = False,
         modes: Modes | None = None,
@@ -248,7 +261,7 @@ class Transform(AbstractTransform):
     ):
         """**Arguments:**
 
-        - `mesh`, `shape`, `axes`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
+        - `mesh`, `shape`, `axes`, `box`, `pad`, `backend`: a `Decomposition`, or the arguments to build one.
         - `bases`: the basis of each grid axis: `Fourier()` for a periodic axis; `Cosine(type)`, `Sine(type)` or
             `Chebyshev(type)` for an axis between walls; `Points()` for an axis that is not transformed; `Cells(faces)`
             for an axis of finite volumes. For real fields, one Fourier basis may be `Fourier(half=True)`; the inverse
@@ -276,7 +289,9 @@ class Transform(AbstractTransform):
         self.bases = check_bases(bases)
         if isinstance(mesh, Decomposition) and mesh.ndim != len(self.bases):
             raise ValueError(f"`bases` must be {mesh.ndim} bases, one for each axis of the grid; got {bases!r}.")
-        self.decomposition = Decomposition(mesh, shape=shape, ndim=len(self.bases), axes=axes, pad=pad, backend=backend)
+        self.decomposition = Decomposition(
+            mesh, shape=shape, ndim=len(self.bases), axes=axes, box=box, pad=pad, backend=backend
+        )
         self.norm = check_norm(norm)
         self.axis_contiguous = check_flag("axis_contiguous", axis_contiguous)
         self.modes = check_modes(modes, self.decomposition.shape)

@@ -10,7 +10,6 @@ from typing import Any, get_args
 import numpy as np
 from jax import Array
 
-from .._common.box import Box
 from .._common.byte_order import native
 from .._core.layout import Layout
 from .._core.structure import Space
@@ -86,7 +85,6 @@ def describe(
     grid: GridLike,
     *,
     space: Space = "field",
-    box: Box | None = None,
     time: Any = None,
     units: Mapping[str, str] | None = None,
     attributes: Mapping[str, Any] | None = None,
@@ -97,9 +95,9 @@ def describe(
     """
     _check_names(arrays)
     first = next(iter(arrays.values()))
-    known = grid_of(grid, np.shape(first), space, Box() if box is None else box)
+    known = grid_of(grid, np.shape(first), space)
     layout, lengths, names = known.layout, known.layout.true_shape, known.names
-    coordinates = {} if box is None else known.coordinates()
+    coordinates = {} if layout.box is None else known.coordinates()
     if time is not None:
         coordinates[TIME] = np.asarray(_number(TIME, time))
     units = _check_texts("units", units, (*arrays, *coordinates))
@@ -118,7 +116,7 @@ def describe(
             f"`arrays` must not use the names of coordinates and dimensions; got {sorted(taken)}. Choose other names."
         )
     facts = {FORMAT: VERSION, SPACE: space, LENGTHS: list(lengths)}
-    if box is not None:
+    if layout.box is not None:
         facts[BOX] = list(known.lengths)
     if space == "spectrum" and isinstance(grid, AbstractTransform) and grid.expansion is not None:
         facts |= {f"{MEANING}{name}": value for name, value in grid.expansion.facts.items()}

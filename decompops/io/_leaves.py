@@ -133,16 +133,14 @@ class Leaf:
 
     def _box(self) -> list[float] | None:
         """Return the lengths of the box, one for each axis; `None` if the box is not known."""
-        box = None if self.structure is None else self.structure.box
-        if self.layout is None or box is None or box.is_traced:
-            return None
-        return np.asarray(box.with_axes(self.layout.blocks.ndim).lengths, float).tolist()
+        box = None if self.layout is None else self.layout.box
+        return None if box is None or box.is_traced else np.asarray(box.lengths, float).tolist()
 
     def stored(self, known: dict) -> Layout | None:
         """Return the layout of the state on this mesh, with the storage order of the checkpoint."""
         if self.layout is None or list(self.layout.blocks.order) == known["order"]:
             return self.layout
-        return Layout(self.layout.mesh, replace(self.layout.blocks, order=tuple(known["order"])))
+        return Layout(self.layout.mesh, replace(self.layout.blocks, order=tuple(known["order"])), self.layout.box)
 
     def options(self, orbax: Any, known: dict) -> Any:
         """Return the arguments with which orbax reads the leaf."""

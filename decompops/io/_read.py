@@ -3,13 +3,15 @@
 import math
 import os
 import time
+import warnings
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import jax
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
@@ -82,10 +84,12 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
     snapshot, if a different version of decompops wrote it in a different format, or if `grid` or `names` do not fit the
     file. `grid` does not fit spectra of other bases or modes. `RuntimeError` if other snapshots replaced the file so
     often that it could not be read. `MemoryError` if an array does not fit into the memory.
+
+    **Warns:** if the box of `grid` differs from the box of the file.
     """
     format, path = format_of(path)
-    mesh: Any = getattr(grid, "mesh", None)
-    error = None
+    laid_out = grid.decomposition if isinstance(grid, AbstractTransform) else grid
+    mesh, error = getattr(laid_out, "mesh", None), None
     for _ in range(ATTEMPTS):
         state, checksum, snapshot, error = _attempt(format, path, grid, names)
         states = exchange_numbers(mesh, state, checksum) if isinstance(mesh, Mesh) else {0: (state, checksum)}
@@ -94,6 +98,7 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
             and len(set(states.values())) == 1
             and snapshot is not None
         ):
+            _warn_of_another_box(path, snapshot.box, getattr(laid_out, "box", None))
             return snapshot
         failed = [process for process, (state, _) in states.items() if state == FAILED]
         if failed and all(state != REPLACED for state, _ in states.values()):
@@ -102,6 +107,15 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
     raise error or RuntimeError(
         f"`path` must stay the same while it is read, but other snapshots have replaced {path} {ATTEMPTS} times."
     )
+
+
+def _warn_of_another_box(path: Path, saved: Box | None, own: Box | None) -> None:
+    if saved is None or own is None or jax.process_index():
+        return
+    lengths = cast(tuple, saved.lengths), cast(tuple, own.lengths)
+    if not np.allclose(*lengths, rtol=1e-6, atol=0):
+        text = f"the box was {list(lengths[0])}, and is {list(lengths[1])}"
+        warnings.warn(f"The arrays of {path} now belong to another box: {text}.", stacklevel=3)
 
 
 def _attempt(

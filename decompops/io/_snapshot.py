@@ -15,7 +15,6 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from .._common.box import Box
 from .._common.ownership import new_identity
 from .._core.layout import exchange_numbers
 from .._core.structure import Space
@@ -32,7 +31,6 @@ def write(
     arrays: Mapping[str, Array | np.ndarray],
     grid: GridLike,
     *,
-    box: Box | None = None,
     time: Any = None,
     space: Space = "field",
     units: Mapping[str, str] | None = None,
@@ -47,7 +45,7 @@ def write(
     !!! example
 
         ```python
-        io.write("run/000100.zarr", {"velocity": u, "pressure": p}, fft, box=dops.Box(1.0), time=0.5)
+        io.write("run/000100.zarr", {"velocity": u, "pressure": p}, fft, time=0.5)
         ```
 
     **Arguments:**
@@ -57,9 +55,8 @@ def write(
         shows a field with a component for each axis as a vector.
     - `arrays`: a dictionary of fields `(*batch, nx, ny, nz)` or of spectra by name, with or without padding.
     - `grid`: the transform that takes the fields or returns the spectra, such as an `FFT3D`; or the `Decomposition` or
-        the `Layout` of the arrays.
-    - `box`: the box that the grid fills. With a box, the file has coordinates: the positions of the points, or the
-        angular wavenumbers of the modes.
+        the `Layout` of the arrays. If it was built with a `box`, the file has coordinates: the positions of the points,
+        or the angular wavenumbers of the modes.
     - `time`: the time of the snapshot, a number.
     - `space`: "field", or "spectrum" for spectra that `grid` returns. With a transform as `grid`, the file then records
         the bases, the modes and the `norm` of the transform.
@@ -76,7 +73,7 @@ def write(
 
     **Warns:** if an HDF5 file has complex fields, which ParaView cannot show.
     """
-    options = {"box": box, "time": time, "space": space, "units": units, "attributes": attributes}
+    options = {"time": time, "space": space, "units": units, "attributes": attributes}
     _Writing(path, arrays, grid, patience=patience, **options).run()
 
 
@@ -93,7 +90,7 @@ class Writer:
         with io.Writer() as writer:
             for i in range(100):
                 u, _ = solver.rollout(u, 50)
-                writer.write(f"run/{i:06}.zarr", {"velocity": fields(u)}, fft, box=box, time=50 * dt * i)
+                writer.write(f"run/{i:06}.zarr", {"velocity": fields(u)}, fft, time=50 * dt * i)
         ```
     """
 

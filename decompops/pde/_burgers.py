@@ -6,7 +6,7 @@ import equinox as eqx
 from jax import Array
 from jaxtyping import Inexact
 
-from .._common.box import Box, Number
+from .._common.box import Number
 from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -26,7 +26,6 @@ class Burgers(AbstractEquation):
 
     - `fft`: the transform, built with `real=True` and a `shape`.
     - `viscosity`: ν, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
-    - `box`: the periodic box.
     - `scale`: s, a number.
     - `components`: "vector", or "scalar" for one field with `∂u/∂t = -s u (∂u/∂x + ∂u/∂y + ...) + ν ∇²u`.
     - `conservative`: whether the convection of a vector is `s ∇·(u u)/2`, which conserves the mean, instead of
@@ -40,7 +39,6 @@ class Burgers(AbstractEquation):
 
     fft: AbstractTransform
     viscosity: Number
-    box: Box = Box()
     scale: Number = eqx.field(kw_only=True, default=1.0)
     components: Convected = eqx.field(kw_only=True, default="vector", static=True)
     conservative: bool = eqx.field(kw_only=True, default=False, static=True)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Inexact
 
-from .._common.box import Box, Number
+from .._common.box import Number
 from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -30,8 +30,9 @@ class Channel(AbstractWallFlow):
 
         ```python
         bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
-        fft = dops.Transform(mesh, shape=(65, 64, 64), bases=bases, pad=True)
-        equation = pde.Channel(fft, 1 / 3000, dops.Box((2.0, 4 * jnp.pi, 2 * jnp.pi)), drive=2 / 3000)
+        box = dops.Box((2.0, 4 * jnp.pi, 2 * jnp.pi))
+        fft = dops.Transform(mesh, shape=(65, 64, 64), bases=bases, box=box, pad=True)
+        equation = pde.Channel(fft, 1 / 3000, drive=2 / 3000)
         solver = pde.SBDF(equation, dt=0.01)
         u, _ = solver.rollout(equation.state(velocity), 1000)
         velocity = equation.fields(u)
@@ -39,10 +40,10 @@ class Channel(AbstractWallFlow):
 
     **Arguments:**
 
-    - `fft`: a `Transform` built with a `shape`. Its bases are `Chebyshev()` along x, `Fourier(half=True)` along the
-        last axis, and `Fourier()` along an axis between them.
+    - `fft`: a `Transform` built with a `shape` and a `box`, whose first length is the distance between the walls. Its
+        bases are `Chebyshev()` along x, `Fourier(half=True)` along the last axis, and `Fourier()` along an axis between
+        them.
     - `viscosity`: ν, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
-    - `box`: the lengths of the grid. The length along x is the distance between the walls.
     - `drive`: G, a number.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each function returns the
         spectrum of one term of f, an array with the shape of u.
@@ -56,7 +57,6 @@ class Channel(AbstractWallFlow):
 
     fft: AbstractTransform
     viscosity: Number
-    box: Box
     drive: Number = 0.0
     forcing: Forcing = eqx.field(kw_only=True, default=None)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)

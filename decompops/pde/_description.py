@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._common.box import Box
 from .._core.decomposition import Decomposition
 from .._core.layout import Layout
 from .._operator.transform import AbstractTransform
@@ -23,8 +22,8 @@ MOST_BYTES = 2**24
 def described(solver: Any, args: Any) -> dict[str, Any]:
     """Return the options of an integrator, its equation and `args` by name, such as "solver.equation.viscosity".
 
-    JSON can store the values. The time step is left out, because the clock of a run has it, and so are transforms,
-    because the `Expansion` of a state describes them.
+    JSON can store the values. The time step is left out, because the clock of a run has it, and so are transforms
+    except for their boxes, because the `Expansion` of a state describes them.
     """
     facts = dict([*_facts("solver", solver), *_facts("args", args)])
     return {name: value for name, value in facts.items() if name != "solver.dt"}
@@ -40,11 +39,10 @@ def changes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _facts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, AbstractTransform | Decomposition | Layout):
+    if isinstance(value, AbstractTransform):
+        yield f"{name}.box", [float(length) for length in value.box_lengths]
+    elif isinstance(value, Decomposition | Layout):
         return
-    if isinstance(value, Box):
-        parts = value.lengths if isinstance(value.lengths, tuple) else (value.lengths,)
-        yield name, [float(part) for part in parts]
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         yield name, type(value).__name__
         for field in dataclasses.fields(value):
@@ -86,9 +84,7 @@ def _array_fact(value: Any) -> Any:
 def _same(a: Any, b: Any) -> bool:
     """Return whether two facts are equal. Numbers may differ by the rounding error of single precision."""
     if isinstance(a, list) and isinstance(b, list):
-        short, long = sorted((a, b), key=len)
-        short = short * len(long) if len(short) == 1 else short  # One length of a box stands for all axes.
-        return len(short) == len(long) and all(map(_same, short, long))
+        return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, int | float) and isinstance(b, int | float):
         return math.isclose(a, b, rel_tol=1e-6) or (math.isnan(a) and math.isnan(b))
     return a == b

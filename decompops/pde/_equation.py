@@ -87,7 +87,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
     for a vector on a grid of three axes. The state equals `equation.transform(fields)`, except for vectors between
     walls, whose components may have different bases.
 
-    A subclass declares the dataclass fields `fft` and `box`, and implements `linear` and `nonlinear`. It may set
+    A subclass declares the dataclass field `fft`, and implements `linear` and `nonlinear`. It may set
 
     - `components`: "scalar", "vector" or a number of fields. By default, a state may have any number of components, and
         the equation applies to each component separately.
@@ -98,9 +98,8 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
 
     If L couples the components of a mode, as in `Wave`, the subclass also overrides `to_diagonal` and `from_diagonal`.
 
-    **Raises:** `TypeError` if `fft` is not a transform, if `box` is not a `Box`, or if `dealiasing` is not a dealiasing
-    rule; `ValueError` if `fft` has no `shape`, if the number of axes of `box` is not the number of axes of the grid, or
-    if `fft` has walls that the equation cannot have.
+    **Raises:** `TypeError` if `fft` is not a transform, or if `dealiasing` is not a dealiasing rule; `ValueError` if
+    `fft` has no `shape`, if it has walls and no `box`, or if it has walls that the equation cannot have.
     """
 
     components: ClassVar[Components] = "any"
@@ -115,7 +114,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
     @property
     def in_structure(self) -> Structure:
         components = component_axes(self.components, self.fft.decomposition.ndim)
-        return replace(self.transform.out_structure, components=components, box=self.box)
+        return replace(self.transform.out_structure, components=components)
 
     @property
     def slopes(self) -> SlopeAxes:
@@ -228,7 +227,7 @@ class RealSpace(eqx.Module):
     def in_structure(self) -> Structure:
         """The structure of a state: its shape, components and sharding."""
         equation = self.equation
-        return replace(equation.transform.in_structure, components=equation.in_structure.components, box=equation.box)
+        return replace(equation.transform.in_structure, components=equation.in_structure.components)
 
     @property
     def out_structure(self) -> Structure:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Inexact
 
-from .._common.box import Box, Number, check_box
+from .._common.box import Box, Number
 from .._common.broadcast import aligned
 from .._common.check import check_count, check_number
 from .._operator.transform import AbstractTransform
@@ -34,7 +34,7 @@ def check_forcing(equation: Any) -> None:
     """Raise an error unless `equation.forcing` is a function, a tuple of functions, or `None`, and fits the equation.
 
     Raises `TypeError` for other objects. Raises `ValueError` for a force, such as `Smagorinsky`, that was built with
-    another `fft`, `box` or `dealiasing` than the equation.
+    another `fft` or `dealiasing` than the equation.
     """
     parts = _parts(equation.forcing)
     if not all(map(callable, parts)):
@@ -46,11 +46,10 @@ def check_forcing(equation: Any) -> None:
     if not terms:
         return
     check_dealiasing("dealiasing", equation.dealiasing)
-    check_box(equation.box, len(check_fft(equation.fft)))
     for term in terms:
         if difference := _difference(term, equation):
             raise ValueError(
-                "`forcing` must have the `fft`, the `box` and the `dealiasing` of its equation; got "
+                "`forcing` must have the `fft` and the `dealiasing` of its equation; got "
                 f"`{type(term).__name__}` for `{type(equation).__name__}`: {difference}."
             )
 
@@ -148,7 +147,7 @@ def _state_structure(term: Any) -> Any:
     if isinstance(term, AbstractSplitEquation):
         return term.in_structure
     components = component_axes(getattr(term, "components", "any"), len(check_fft(term.fft)))
-    return replace(term.transform.out_structure, components=components, box=term.box)
+    return replace(term.transform.out_structure, components=components)
 
 
 class KolmogorovForcing(AbstractSpectral):
@@ -164,7 +163,7 @@ class KolmogorovForcing(AbstractSpectral):
 
     **Arguments:**
 
-    - `fft`, `box`, `dealiasing`: the same as the arguments of the equation.
+    - `fft`, `dealiasing`: the same as the arguments of the equation.
     - `mode`: the number of waves along y in the box, at least one.
     - `amplitude`: A, a number. It may be traced, so that JAX can differentiate with respect to it.
     - `of`: "velocity" gives the force itself. "vorticity" gives its curl `-A q cos(q y)` in 2D, which is the force on
@@ -178,7 +177,6 @@ class KolmogorovForcing(AbstractSpectral):
     fft: AbstractTransform
     mode: int = eqx.field(static=True, default=4)
     amplitude: Number = 1.0
-    box: Box = Box()
     of: Literal["velocity", "vorticity"] = eqx.field(kw_only=True, default="velocity", static=True)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
@@ -203,7 +201,7 @@ class KolmogorovForcing(AbstractSpectral):
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         check_term_state(self, u)
         transform, dtype = self.transform, jnp.finfo(u.dtype).dtype
-        number = transform.wavenumbers(dtype=dtype)
+        number = transform.replace(box=Box()).wavenumbers(dtype=dtype)  # integers
         elsewhere = _vector.total(k**2 for axis, k in enumerate(number) if axis != 1)
         # Padding has wavenumber zero, like the mean. Only the multiplicity differs: it is zero in the padding, and at
         # least one for a mode.

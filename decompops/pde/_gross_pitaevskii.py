@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Inexact
 
-from .._common.box import Box, Number
+from .._common.box import Number
 from .._common.byte_order import device_array
 from .._common.check import check_number
 from .._operator.transform import AbstractTransform
@@ -32,7 +32,6 @@ class GrossPitaevskii(AbstractEquation):
     - `fft`: the transform of complex fields, built with a `shape`.
     - `interaction`: g, a number, positive for repulsion. It may be traced, so that JAX can differentiate with respect
         to it.
-    - `box`: the periodic box.
     - `potential`: V, a real field, or a function `(t, args)` that returns a real field. The field lies on the grid on
         which products are computed. This grid is the grid of `fft`, unless `dealiasing` is `Pad`. To shard the field,
         call `equation.products.decomposition.shard(V)`.
@@ -45,7 +44,6 @@ class GrossPitaevskii(AbstractEquation):
 
     fft: AbstractTransform
     interaction: Number
-    box: Box = Box()
     potential: Array | Callable | None = eqx.field(kw_only=True, default=None)
     components: ClassVar[Components] = "scalar"
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(1 / 2), static=True)

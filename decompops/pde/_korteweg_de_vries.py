@@ -6,11 +6,11 @@ import equinox as eqx
 from jax import Array, lax
 from jaxtyping import Inexact
 
-from .._common.box import Box, Number
+from .._common.box import Number
 from .._common.check import check_flag, check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
-from ..spectral._check import check_fft
+from ..spectral._check import check_box_given, check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ._convection import Convected, check_convection, convection
 from ._equation import AbstractEquation, Time
@@ -27,7 +27,6 @@ class KortewegDeVries(AbstractEquation):
     **Arguments:**
 
     - `fft`: the transform, built with `real=True` and a `shape`.
-    - `box`: the periodic box.
     - `scale`: s, a number. It may be traced, so that JAX can differentiate with respect to it.
     - `dispersivity`: ξ, a number.
     - `viscosity`, `hyper_viscosity`: ν and μ, nonnegative numbers.
@@ -42,7 +41,6 @@ class KortewegDeVries(AbstractEquation):
     """
 
     fft: AbstractTransform
-    box: Box
     scale: Number = eqx.field(kw_only=True, default=-6.0)
     dispersivity: Number = eqx.field(kw_only=True, default=1.0)
     viscosity: Number = eqx.field(kw_only=True, default=0.0)
@@ -54,6 +52,7 @@ class KortewegDeVries(AbstractEquation):
 
     def __check_init__(self):
         check_fft(self.fft, real=True)
+        check_box_given(self.fft)
         check_number("scale", self.scale)
         check_number("dispersivity", self.dispersivity)
         check_number("viscosity", self.viscosity, least=0)

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Inexact
 
-from .._common.box import Box, Number
+from .._common.box import Number
 from .._common.broadcast import aligned
 from .._common.check import check_flag, check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
-from ..spectral._check import check_fft
+from ..spectral._check import check_box_given, check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ..spectral._modes import Components, slope_axes
 from ._convection import Convected, check_convection, convection
@@ -25,8 +25,8 @@ class KuramotoSivashinsky(AbstractEquation):
 
     **Arguments:**
 
-    - `fft`: the transform, built with `real=True` and a `shape`.
-    - `box`: the periodic box. With the default coefficients, u = 0 is unstable in boxes longer than 2π.
+    - `fft`: the transform, built with `real=True`, a `shape` and a `box`. With the default coefficients, u = 0 is
+        unstable in boxes longer than 2π.
     - `scale`, `second_order`, `fourth_order`: s, a and b, numbers. They may be traced, so that JAX can differentiate
         with respect to them.
     - `isotropic`: `False` replaces ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.
@@ -39,7 +39,6 @@ class KuramotoSivashinsky(AbstractEquation):
     """
 
     fft: AbstractTransform
-    box: Box
     scale: Number = eqx.field(kw_only=True, default=1.0)
     second_order: Number = eqx.field(kw_only=True, default=1.0)
     fourth_order: Number = eqx.field(kw_only=True, default=1.0)
@@ -51,6 +50,7 @@ class KuramotoSivashinsky(AbstractEquation):
 
     def __check_init__(self):
         check_fft(self.fft, real=True)
+        check_box_given(self.fft)
         check_number("scale", self.scale)
         check_number("second_order", self.second_order)
         check_number("fourth_order", self.fourth_order)
@@ -78,7 +78,7 @@ class KuramotoSivashinskyConservative(AbstractEquation):
 
     **Arguments:**
 
-    - `fft`, `box`, `scale`, `second_order`, `fourth_order`, `isotropic`, `dealiasing`: see `KuramotoSivashinsky`.
+    - `fft`, `scale`, `second_order`, `fourth_order`, `isotropic`, `dealiasing`: see `KuramotoSivashinsky`.
     - `components`: "vector", or "scalar" for one field, whose convection is `s` times the sum of `∂(u²/2)/∂x_i` over
         all axes.
     - `conservative`: `False` replaces the convection of a vector by `s (u·∇)u`.
@@ -87,7 +87,6 @@ class KuramotoSivashinskyConservative(AbstractEquation):
     """
 
     fft: AbstractTransform
-    box: Box
     scale: Number = eqx.field(kw_only=True, default=1.0)
     second_order: Number = eqx.field(kw_only=True, default=1.0)
     fourth_order: Number = eqx.field(kw_only=True, default=1.0)
@@ -98,6 +97,7 @@ class KuramotoSivashinskyConservative(AbstractEquation):
 
     def __check_init__(self):
         check_fft(self.fft, real=True)
+        check_box_given(self.fft)
         check_number("scale", self.scale)
         check_number("second_order", self.second_order)
         check_number("fourth_order", self.fourth_order)

@@ -6,7 +6,7 @@ import equinox as eqx
 from jax import Array
 from jaxtyping import Inexact
 
-from .._common.box import Box, Number
+from .._common.box import Number
 from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -32,25 +32,23 @@ class NavierStokes(AbstractEquation):
 
     - `fft`: the transform, built with `real=True` and a `shape`.
     - `viscosity`: ν, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
-    - `box`: the periodic box.
     - `drag`: γ, a nonnegative rate.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each function returns the
         spectrum of one term of f, an array with the shape of u. The results are cast to the precision of the state, and
-        added. Examples are `KolmogorovForcing` and `Smagorinsky`, which need the `fft`, the `box` and the `dealiasing`
+        added. Examples are `KolmogorovForcing` and `Smagorinsky`, which need the `fft` and the `dealiasing`
         of this equation. `state_transform` makes spectra for a function of your own. u is the velocity only, also
         inside a `PassiveScalar`.
     - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
         `Truncate(2/3)` keeps the lower two thirds of the modes along each axis.
 
     **Raises:** the errors of `AbstractEquation`; `ValueError` if `fft` takes complex fields, if the grid has only one
-    axis, if `viscosity` or `drag` is negative, or if a force in `forcing` has another `fft`, `box` or `dealiasing`;
+    axis, if `viscosity` or `drag` is negative, or if a force in `forcing` has another `fft` or `dealiasing`;
     `TypeError` if `viscosity` or `drag` is not a number, or if `forcing` is not a function. Calls raise `IndexError` if
     a function in `forcing` reads a component that the velocity does not have.
     """
 
     fft: AbstractTransform
     viscosity: Number
-    box: Box = Box()
     drag: Number = eqx.field(kw_only=True, default=0.0)
     forcing: Forcing = eqx.field(kw_only=True, default=None)
     components: ClassVar[Components] = "vector"

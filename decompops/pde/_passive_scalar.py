@@ -8,7 +8,7 @@ from jax import Array
 from jaxtyping import Inexact
 
 from .._common.blocks import axis_names
-from .._common.box import Box, Number
+from .._common.box import Number
 from .._common.broadcast import aligned
 from .._common.check import check_number
 from .._operator.transform import AbstractTransform
@@ -73,11 +73,6 @@ class PassiveScalar(AbstractEquation):
     def fft(self) -> AbstractTransform:
         """The transform of `equation`."""
         return self.equation.fft
-
-    @property
-    def box(self) -> Box:
-        """The periodic box of `equation`."""
-        return self.equation.box
 
     @property
     def dealiasing(self) -> AbstractDealiasing | None:

@@ -7,7 +7,7 @@ import equinox as eqx
 from jax import Array
 from jaxtyping import Inexact
 
-from .._common.box import Box, Number
+from .._common.box import Number
 from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -27,7 +27,6 @@ class AllenCahn(AbstractEquation):
 
     - `fft`: the transform, built with `real=True` and a `shape`.
     - `diffusivity`: D, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
-    - `box`: the periodic box.
     - `linear_rate`, `cubic_rate`: a and b, numbers.
     - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
         `Truncate(1/2)` keeps the lower half of the modes along each axis.
@@ -35,7 +34,6 @@ class AllenCahn(AbstractEquation):
 
     fft: AbstractTransform
     diffusivity: Number
-    box: Box = Box()
     linear_rate: Number = eqx.field(kw_only=True, default=1.0)
     cubic_rate: Number = eqx.field(kw_only=True, default=-1.0)
     components: ClassVar[Components] = "scalar"
@@ -67,7 +65,6 @@ class CahnHilliard(AbstractEquation):
     - `fft`: the transform, built with `real=True` and a `shape`.
     - `diffusivity`: D, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
     - `gamma`: γ, a nonnegative number, in units of length squared.
-    - `box`: the periodic box.
     - `linear_potential`, `cubic_potential`: a and b, numbers.
     - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
         `Truncate(1/2)` keeps the lower half of the modes along each axis.
@@ -76,7 +73,6 @@ class CahnHilliard(AbstractEquation):
     fft: AbstractTransform
     diffusivity: Number
     gamma: Number
-    box: Box = Box()
     linear_potential: Number = eqx.field(kw_only=True, default=-1.0)
     cubic_potential: Number = eqx.field(kw_only=True, default=1.0)
     components: ClassVar[Components] = "scalar"
@@ -120,7 +116,6 @@ class SwiftHohenberg(AbstractEquation):
 
     - `fft`: the transform, built with `real=True` and a `shape`.
     - `rate`: r, a number. It may be traced, so that JAX can differentiate with respect to it.
-    - `box`: the periodic box.
     - `critical`: q, a number: the square of the wavenumber that grows fastest.
     - `polynomial`: the numbers c₀, c₁, c₂, c₃ and so on.
     - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
@@ -130,7 +125,6 @@ class SwiftHohenberg(AbstractEquation):
 
     fft: AbstractTransform
     rate: Number
-    box: Box = Box()
     critical: Number = eqx.field(kw_only=True, default=1.0)
     polynomial: tuple[Number, ...] = eqx.field(kw_only=True, default=(0.0, 0.0, 1.0, -1.0), converter=_polynomial)
     components: ClassVar[Components] = "scalar"

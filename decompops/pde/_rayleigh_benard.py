@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Inexact, Real
 
-from .._common.box import Box, Number, check_box
+from .._common.box import Number
 from .._common.broadcast import aligned
 from .._common.check import check_number
 from .._operator.transform import AbstractTransform
@@ -40,8 +40,8 @@ class RayleighBenard(AbstractWallFlow):
 
         ```python
         bases = (dops.Chebyshev(), dops.Fourier(half=True))
-        fft = dops.Transform(mesh, shape=(64, 128), axes="x", bases=bases, pad=True)
-        equation = pde.RayleighBenard(fft, 1e5, 1.0, dops.Box((1.0, 4.0)))
+        fft = dops.Transform(mesh, shape=(64, 128), axes="x", bases=bases, box=dops.Box((1.0, 4.0)), pad=True)
+        equation = pde.RayleighBenard(fft, 1e5, 1.0)
         u, nusselt = pde.SBDF(equation, dt=0.02).rollout(
             equation.state(fields), 1000, every=10, observe=lambda t, u: equation.nusselt(u)
         )
@@ -49,11 +49,10 @@ class RayleighBenard(AbstractWallFlow):
 
     **Arguments:**
 
-    - `fft`: a `Transform` built with a `shape`. Its bases are `Chebyshev()` along x, `Fourier(half=True)` along the
-        last axis, and `Fourier()` along an axis between them.
+    - `fft`: a `Transform` built with a `shape` and a `box` of the length 1 along x, the height. Its bases are
+        `Chebyshev()` along x, `Fourier(half=True)` along the last axis, and `Fourier()` along an axis between them.
     - `rayleigh`, `prandtl`: Ra and Pr, positive numbers. They may be traced, so that JAX can differentiate with respect
         to them.
-    - `box`: the lengths of the grid. The length along x is the height, 1.
     - `bottom`, `top`: the temperatures of the walls at x = 0 and x = 1. Each is a number, or an array of shape `(ny,
         nz)` in 3D and `(ny,)` in 2D. They may be traced, so that JAX can differentiate with respect to them.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each function returns the
@@ -69,7 +68,6 @@ class RayleighBenard(AbstractWallFlow):
     fft: AbstractTransform
     rayleigh: Number
     prandtl: Number
-    box: Box
     bottom: WallTemperature = eqx.field(kw_only=True, default=1.0)
     top: WallTemperature = eqx.field(kw_only=True, default=0.0)
     forcing: Forcing = eqx.field(kw_only=True, default=None)
@@ -80,10 +78,11 @@ class RayleighBenard(AbstractWallFlow):
         check_number("rayleigh", self.rayleigh, positive=True)
         check_number("prandtl", self.prandtl, positive=True)
         shape = check_fft(self.fft)[1:]
-        lengths: Any = check_box(self.box, self.ndim).lengths
-        if isinstance(lengths[0], float) and lengths[0] != 1:
+        height = self.fft.box_lengths[0]
+        if isinstance(height, float) and height != 1:
             raise ValueError(
-                f"`box` must have the length 1 along x, because the height is the unit of length; got {self.box}."
+                f"`fft` must have a `box` of the length 1 along x, because the height is the unit of length; got "
+                f"{self.fft.decomposition.box}."
             )
         for name, value in (("bottom", self.bottom), ("top", self.top)):
             if jnp.shape(value) not in ((), shape):

@@ -6,7 +6,7 @@ import equinox as eqx
 from jax import Array
 from jaxtyping import Inexact
 
-from .._common.box import Box, Number
+from .._common.box import Number
 from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -27,7 +27,6 @@ class FisherKPP(AbstractEquation):
     - `fft`: the transform, built with `real=True` and a `shape`.
     - `diffusivity`, `rate`: D and r, nonnegative numbers. They may be traced, so that JAX can differentiate with
         respect to them.
-    - `box`: the periodic box.
     - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
         `Truncate(2/3)` keeps the lower two thirds of the modes along each axis.
     """
@@ -35,7 +34,6 @@ class FisherKPP(AbstractEquation):
     fft: AbstractTransform
     diffusivity: Number
     rate: Number
-    box: Box = Box()
     components: ClassVar[Components] = "scalar"
     walls: ClassVar[Walls] = "even"
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
@@ -65,7 +63,6 @@ class GrayScott(AbstractEquation):
     - `diffusivities`: the tuple (D₁, D₂) of nonnegative numbers. They may be traced, so that JAX can differentiate
         with respect to them.
     - `feed`, `kill`: the rates f and k, numbers.
-    - `box`: the periodic box.
     - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
         `Truncate(1/2)` keeps the lower half of the modes along each axis.
     """
@@ -74,7 +71,6 @@ class GrayScott(AbstractEquation):
     diffusivities: tuple[Number, Number]
     feed: Number
     kill: Number
-    box: Box = Box()
     components: ClassVar[Components] = 2
     walls: ClassVar[Walls] = "even"
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(1 / 2), static=True)

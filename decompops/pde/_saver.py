@@ -53,7 +53,8 @@ class Saver:
     ):
         self._checkpoints, self._writer, self._request = checkpoints, writer, request
         # The box is part of the description, so `Checkpoints` need not warn of another box as well.
-        self._seconds, self._structure, self._description = 60 * minutes, replace(structure, box=None), description
+        self._structure = replace(structure, layout=replace(structure.layout, box=None))
+        self._seconds, self._description = 60 * minutes, description
         self._mesh: Any = structure.layout.mesh
         self._last, self.pace = time.monotonic(), Pace()
         self._saved: tuple[int, float] | None = None  # The steps and the time of the newest checkpoint.

@@ -88,7 +88,7 @@ class Snapshots:
             equation: Any = solver.equation
             fields = {"u": equation.fields(u)} if self.fields is None else self.fields(u)
             path, facts = str(self.path).format(number), {"units": self.units, "attributes": self.attributes}
-            writer.write(path, fields, equation.transform, box=equation.box, time=t, **facts)
+            writer.write(path, fields, equation.transform, time=t, **facts)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Inexact
 
-from .._common.box import Box, Number, check_box
+from .._common.box import Number
 from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -35,7 +35,7 @@ class Smagorinsky(AbstractProducts):
 
     **Arguments:**
 
-    - `fft`, `box`, `dealiasing`: the same as the arguments of the equation.
+    - `fft`, `dealiasing`: the same as the arguments of the equation.
     - `constant`: C, a nonnegative number, usually between 0.1 and 0.2. It may be traced, so that JAX can differentiate
         with respect to it.
     - `width`: Δ, a nonnegative number. The default is the geometric mean of the grid spacings of `fft` along the
@@ -47,7 +47,6 @@ class Smagorinsky(AbstractProducts):
 
     fft: AbstractTransform
     constant: Number
-    box: Box = Box()
     components: ClassVar[Components] = "vector"
     width: Number | None = eqx.field(kw_only=True, default=None)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
@@ -75,7 +74,6 @@ class Smagorinsky(AbstractProducts):
     def _width(self) -> Number:
         if self.width is not None:
             return self.width
-        shape = check_fft(self.fft)
-        lengths: Any = check_box(self.box, len(shape)).lengths
+        shape, lengths = check_fft(self.fft), self.fft.box_lengths
         cells = [length / n for length, n in zip(of_transformed(self.fft, lengths), of_transformed(self.fft, shape))]
         return math.prod(cells[1:], start=cells[0]) ** (1 / len(cells))

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Inexact
 
-from .._common.box import Number, check_box
+from .._common.box import Number
 from .._common.broadcast import along
 from .._common.check import check_number
 from ..spectral import _vector
@@ -84,7 +84,7 @@ class CFL(AbstractStepControl):
             fields = equation.fields(u)
         else:
             fields = self.velocity(u)
-        sizes: Any = check_box(equation.box, ndim).lengths
+        sizes = transform.box_lengths
         shape, stored = transform.decomposition.shape, transform.in_layout.shape
         rate: Any = 0.0
         for axis, part in enumerate(_vector.components(fields, ndim)[:ndim]):

@@ -10,7 +10,7 @@ from jax import Array, lax
 from jaxtyping import Inexact
 
 from .._common.blocks import axis_names
-from .._common.box import Box, Number
+from .._common.box import Number
 from .._common.check import check_flag, check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -72,14 +72,12 @@ class Diffusion(AbstractLinearEquation):
     - `diffusivity`: κ: one nonnegative number, a tuple of one nonnegative number for each axis, or a matrix as nested
         tuples. The symmetric part of a matrix must have no negative eigenvalue; this is not checked. The diffusivity
         may be traced, so that JAX can differentiate with respect to it.
-    - `box`: the periodic box.
 
     **Raises:** the errors of `AbstractEquation`; `ValueError` or `TypeError` for an invalid `diffusivity`.
     """
 
     fft: AbstractTransform
     diffusivity: Diffusivity = eqx.field(converter=_nested)
-    box: Box = Box()
     walls: ClassVar[Walls] = "any"
 
     def __check_init__(self):
@@ -111,7 +109,6 @@ class Advection(AbstractLinearEquation):
     - `fft`: the transform, built with a `shape`, and with `real=True` if the fields are real.
     - `velocity`: c, one number for each axis of the grid: `(cx, cy, cz)`.
     - `diffusivity`: κ, as for `Diffusion`.
-    - `box`: the periodic box.
 
     **Raises:** the errors of `Diffusion`; `ValueError` or `TypeError` for an invalid `velocity`.
     """
@@ -119,7 +116,6 @@ class Advection(AbstractLinearEquation):
     fft: AbstractTransform
     velocity: tuple[Number, ...] = eqx.field(converter=lambda velocity: _for_each_axis("velocity", velocity))
     diffusivity: Diffusivity = eqx.field(default=0.0, converter=_nested)
-    box: Box = Box()
 
     def __check_init__(self):
         _check_for_each_axis("velocity", self.velocity, self.fft)
@@ -140,7 +136,6 @@ class Dispersion(AbstractLinearEquation):
     - `fft`: the transform, built with a `shape`, and with `real=True` if the fields are real.
     - `dispersivity`: ξ, one number for each axis of the grid. It may be traced, so that JAX can differentiate with
         respect to it.
-    - `box`: the periodic box.
     - `isotropic`: `False` replaces `(ξ·∇) ∇²u` by the sum of `ξ_i ∂³u/∂x_i³`.
 
     **Raises:** the errors of `AbstractEquation`; `ValueError` or `TypeError` for an invalid `dispersivity`.
@@ -148,7 +143,6 @@ class Dispersion(AbstractLinearEquation):
 
     fft: AbstractTransform
     dispersivity: tuple[Number, ...] = eqx.field(converter=lambda value: _for_each_axis("dispersivity", value))
-    box: Box = Box()
     isotropic: bool = eqx.field(kw_only=True, default=True, static=True)
 
     def __check_init__(self):
@@ -169,7 +163,6 @@ class HyperDiffusion(AbstractLinearEquation):
 
     - `fft`: the transform, built with a `shape`, and with `real=True` if the fields are real.
     - `hyper_diffusivity`: μ, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
-    - `box`: the periodic box.
     - `isotropic`: `False` replaces ∇⁴ by `∂⁴/∂x⁴ + ∂⁴/∂y⁴ + ...`.
 
     **Raises:** the errors of `AbstractEquation`; `ValueError` or `TypeError` for an invalid `hyper_diffusivity`.
@@ -177,7 +170,6 @@ class HyperDiffusion(AbstractLinearEquation):
 
     fft: AbstractTransform
     hyper_diffusivity: Number
-    box: Box = Box()
     walls: ClassVar[Walls] = "any"
     isotropic: bool = eqx.field(kw_only=True, default=True, static=True)
 

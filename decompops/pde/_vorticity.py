@@ -6,7 +6,7 @@ import equinox as eqx
 from jax import Array
 from jaxtyping import Inexact
 
-from .._common.box import Box, Number
+from .._common.box import Number
 from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -30,7 +30,6 @@ class VorticityNavierStokes(AbstractEquation):
 
     - `fft`: the transform, built with `real=True` and a `shape` of two axes.
     - `viscosity`: ν, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
-    - `box`: the periodic box.
     - `drag`: γ, a nonnegative rate.
     - `forcing`: a function `(t, ω, args)` that returns the spectrum of F, or a tuple of such functions, whose results
         are added. F is the curl of a force. An example is `KolmogorovForcing(fft, of="vorticity")`.
@@ -42,7 +41,6 @@ class VorticityNavierStokes(AbstractEquation):
 
     fft: AbstractTransform
     viscosity: Number
-    box: Box = Box()
     drag: Number = eqx.field(kw_only=True, default=0.0)
     forcing: Forcing = eqx.field(kw_only=True, default=None)
     components: ClassVar[Components] = "scalar"

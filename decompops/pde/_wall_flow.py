@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +13,7 @@ from jaxtyping import Inexact, Shaped
 from .._basis.chebyshev import Chebyshev
 from .._basis.fourier import Fourier
 from .._common.blocks import axis_names
-from .._common.box import Box, Number, check_box
+from .._common.box import Number
 from .._common.broadcast import aligned, along
 from .._core.structure import Structure
 from .._operator.transform import AbstractTransform
@@ -37,17 +37,14 @@ class AbstractWallFlow(AbstractSplitEquation):
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
         fft: ClassVar[AbstractTransform]
-        box: ClassVar[Box]
         dealiasing: ClassVar[AbstractDealiasing | None]
     else:
         fft: AbstractVar[AbstractTransform]
-        box: AbstractVar[Box]
         dealiasing: AbstractVar[AbstractDealiasing | None]
     scalars: ClassVar[int] = 0
 
     def __check_init__(self):
         shape = check_fft(self.fft, real=True)
-        check_box(self.box, len(shape))
         check_dealiasing("dealiasing", self.dealiasing)
         if len(shape) not in (2, 3):
             raise ValueError(f"`fft` must transform a grid of two or three axes; got {len(shape)} axes.")
@@ -67,6 +64,7 @@ class AbstractWallFlow(AbstractSplitEquation):
                 f"`fft` must keep at least 5 modes along {first[1]}; got modes {self.transform.modes or shape}. Pass a "
                 "larger `shape`."
             )
+        _ = self.fft.box_lengths  # Walls need a box.
 
     @property
     def ndim(self) -> int:
@@ -83,7 +81,7 @@ class AbstractWallFlow(AbstractSplitEquation):
 
     @property
     def in_structure(self) -> Structure:
-        return replace(self.transform.out_structure, components=(self.ndim + self.scalars,), box=self.box)
+        return replace(self.transform.out_structure, components=(self.ndim + self.scalars,))
 
     def state(self, fields: Shaped[Array | np.ndarray, "*fields"]) -> Inexact[Array, "*spectrum"]:
         return self.transform(fields)
@@ -110,11 +108,8 @@ class AbstractWallFlow(AbstractSplitEquation):
     def modes(self, u: Inexact[Array, "*spectrum"]) -> WallModes:
         """Return the `WallModes` of spectra with the shape and dtype of `u`."""
         dtype = jnp.finfo(u.dtype).dtype
-        (_, *odd), (_, *even) = (
-            self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=nyquist) for nyquist in (False, True)
-        )
-        lengths: Any = check_box(self.box, self.ndim).lengths
-        lines, slope = Lines(u.shape[-self.ndim], self.ndim), -2 / jnp.asarray(lengths[0], dtype)
+        (_, *odd), (_, *even) = (self.transform.wavenumbers(dtype=dtype, nyquist=nyquist) for nyquist in (False, True))
+        lines, slope = Lines(u.shape[-self.ndim], self.ndim), -2 / jnp.asarray(self.fft.box_lengths[0], dtype)
         return WallModes(lines, tuple(odd), _vector.squared(tuple(even)), slope)
 
     def vorticity(self, modes: WallModes, velocity: _vector.Parts) -> _vector.Parts:

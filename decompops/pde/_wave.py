@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Inexact
 
-from .._common.box import Box, Number
+from .._common.box import Number
 from .._common.broadcast import aligned
 from .._common.check import check_number
 from .._operator.transform import AbstractTransform
@@ -27,14 +27,12 @@ class Wave(AbstractEquation):
 
     - `fft`: the transform, built with a `shape`, and with `real=True` if the fields are real.
     - `speed`: c, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
-    - `box`: the periodic box.
 
     **Raises:** the errors of `AbstractEquation`; `ValueError` or `TypeError` for an invalid `speed`.
     """
 
     fft: AbstractTransform
     speed: Number = 1.0
-    box: Box = Box()
     components: ClassVar[Components] = 2
 
     def __check_init__(self):

@@ -10,17 +10,17 @@ from jax import Array
 from jax.core import Tracer
 
 from .._common.blocks import Blocks
-from .._common.box import Box
 from .._common.broadcast import along
 from .._common.byte_order import device_array
 from .._core.layout import Field, Layout
 from .._operator.grid import Grid, grid_of
+from .._operator.transform import AbstractTransform
 
 
 Reduction = Literal["max", "min", "sum"]
 
 
-def drawable_grid(grid: Any, field: Any, box: Box, *, real: bool = True) -> Grid:
+def drawable_grid(grid: Any, field: Any, *, real: bool = True) -> Grid:
     """Return the grid of a field with at most one leading axis. Raises an error for a field that cannot be drawn.
 
     With `real=False`, the field may be complex.
@@ -31,7 +31,9 @@ def drawable_grid(grid: Any, field: Any, box: Box, *, real: bool = True) -> Grid
         )
     if real and jnp.iscomplexobj(field):
         raise TypeError(f"`field` must be real; got {field.dtype}. Draw `field.real`, `field.imag` or `abs(field)`.")
-    known = grid_of(grid, np.shape(field), box=box)
+    if isinstance(grid, AbstractTransform):
+        _ = grid.box_lengths  # Walls need a box.
+    known = grid_of(grid, np.shape(field))
     known.layout.check(field)
     if np.ndim(field) > known.ndim + 1 or 0 in np.shape(field):
         raise ValueError(

@@ -5,7 +5,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from .._common.box import Box
 from .._common.check import check_axis
 from .._core.layout import Field
 from .._operator.grid import GridLike
@@ -20,7 +19,6 @@ def projection(
     reduce: Literal["max", "min", "mean", "sum"] = "max",
     *,
     between: tuple[float | int, float | int] | None = None,
-    box: Box = Box(),
     vertical: str | int | None = None,
     limits: Limits = None,
     cmap: str | None = None,
@@ -38,12 +36,12 @@ def projection(
 
         ```python
         plot.projection(fft, enstrophy, "z", cmap="magma")
-        plot.projection(fft, density, "z", "mean", between=(0, 32), box=dops.Box(256.0), log=True)   # of a slab
+        plot.projection(fft, density, "z", "mean", between=(0, 32), log=True)   # of a slab
         ```
 
     **Arguments:**
 
-    - `grid`, `field`, `box`: the same as for `slice`.
+    - `grid`, `field`: the same as for `slice`.
     - `axis`: the name or the number of the axis along which the field is reduced.
     - `reduce`: "max", "min", "mean" or "sum". The mean uses the quadrature weights of the basis of the axis; the sum
         counts each point once.
@@ -56,7 +54,7 @@ def projection(
     **Raises:** the errors of `slice`; `ValueError` if the grid does not have three axes, or if no point lies between
     the coordinates in `between`.
     """
-    known = drawable_grid(grid, field, box)
+    known = drawable_grid(grid, field)
     style = Style(vertical, limits, cmap, log, ax, title, label)
     if known.ndim != 3:
         raise ValueError(f"`grid` must have three axes for a projection; got {known.layout.true_shape}.")

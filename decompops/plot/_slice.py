@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from .._common.box import Box
 from .._common.check import check_axis
 from .._core.layout import Field
 from .._operator.grid import Grid, GridLike
@@ -21,7 +20,6 @@ def slice(
     *,
     index: int | Sequence[int] | np.ndarray | None = None,
     at: float | int | Sequence[float | int] | np.ndarray | None = None,
-    box: Box = Box(),
     vertical: str | int | None = None,
     limits: Limits = None,
     cmap: str | None = None,
@@ -38,7 +36,7 @@ def slice(
     !!! example
 
         ```python
-        plot.slice(fft, u, "z", at=0.5, box=dops.Box(1.0), label="velocity [m/s]")
+        plot.slice(fft, u, "z", at=0.5, label="velocity [m/s]")
         plot.slice(fft, velocity, "z", title=("u", "v", "w"))   # three components
         plot.slice(fft, u, "z", index=(0, 8, 16))               # three planes
         ```
@@ -54,7 +52,6 @@ def slice(
     - `index`: the index of the plane along `axis`, or several indices. The default is the plane in the middle.
     - `at`: the coordinate of the plane, or several coordinates, instead of `index`. The planes of the nearest points
         are drawn.
-    - `box`: the box that the grid fills.
     - `vertical`: the axis that points up. The default is the last axis of the plane.
     - `limits`: the values of the first and the last colour. The default is the smallest and the largest value drawn. If
         these two values have opposite signs, and their magnitudes differ by a factor below ten, the default limits are
@@ -70,7 +67,7 @@ def slice(
     **Raises:** `ImportError` if matplotlib is not installed; `TypeError` if `field` is complex or traced; `ValueError`
     if the shape of `field` does not fit the grid, if a plane lies outside the grid, or if another argument is invalid.
     """
-    known = drawable_grid(grid, field, box)
+    known = drawable_grid(grid, field)
     style = Style(vertical, limits, cmap, log, ax, title, label)
     if known.ndim not in (2, 3):
         raise ValueError(f"`grid` must have two or three axes for a slice; got {known.layout.true_shape}.")

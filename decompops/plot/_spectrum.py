@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 import jax.numpy as jnp
 import numpy as np
 
-from .._common.box import Box
 from .._common.check import check_number
 from .._core.layout import Field
 from .._operator.transform import AbstractTransform
@@ -25,7 +24,6 @@ def spectrum(
     *,
     kind: Literal["energy", "power"] = "energy",
     slopes: Sequence[float | int] = (),
-    box: Box = Box(),
     edges: Any = None,
     name: str | None = None,
     ax: Any = None,
@@ -56,7 +54,6 @@ def spectrum(
     - `kind`: "energy" or "power".
     - `slopes`: exponents of k. For each exponent, a dashed line `c k**slope` is drawn, with the smallest `c` for which
         the line is nowhere below the spectrum.
-    - `box`: the lengths of the grid.
     - `edges`: the bounds of the shells, as for `spectral.power_spectrum`.
     - `name`: the name of the spectrum in the legend.
     - `ax`: matplotlib's `Axes` to draw on. The default is a new figure.
@@ -73,8 +70,8 @@ def spectrum(
     for slope in slopes:
         check_number("slopes", slope)
     check_fft(fft)
-    drawable_grid(fft, field, box, real=not fft.takes_complex)
-    measured = power_spectrum(fft, field, box, edges=edges)
+    drawable_grid(fft, field, real=not fft.takes_complex)
+    measured = power_spectrum(fft, field, edges=edges)
     # Components may be sharded, so the devices sum them. The result is replicated.
     power = jnp.sum(measured.power, 0) if measured.power.ndim > 1 else measured.power
     k, density = np.asarray(measured.k, float), np.asarray(power, float)

@@ -29,6 +29,15 @@ def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
     return fft.decomposition.shape
 
 
+def check_box_given(fft: AbstractTransform) -> None:
+    """Raise `ValueError` if `fft` was built without a `box`."""
+    if fft.decomposition.box is None:
+        raise ValueError(
+            "`fft` must be built with a `box`, because the solutions depend on its length; got no box. Pass "
+            "`box=Box(length)` when you build `fft`."
+        )
+
+
 def check_diagonal(fft: AbstractTransform, *, first: type[AbstractBasis] | tuple[()] = ()) -> None:
     """Raise `ValueError` for a basis such as `Chebyshev`, in which the derivative of one mode is a sum of modes.
 

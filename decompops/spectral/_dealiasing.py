@@ -140,7 +140,7 @@ class Mask(AbstractDealiasing):
     def masked(
         self, transform: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]
     ) -> Inexact[Array, "*spectrum"]:
-        numbers = transform.wavenumbers(box=Box(2 * math.pi), dtype=jnp.finfo(spectrum.dtype).dtype)
+        numbers = transform.replace(box=Box()).wavenumbers(dtype=jnp.finfo(spectrum.dtype).dtype)
         limits = (self.fraction * (n // 2) - 1 for n in check_fft(transform))
         kept = functools.reduce(operator.and_, (jnp.abs(k) <= limit for k, limit in zip(numbers, limits)))
         return jnp.where(aligned(kept, spectrum), spectrum, 0)

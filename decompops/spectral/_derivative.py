@@ -12,7 +12,6 @@ from jaxtyping import Inexact
 from .._basis.base import AbstractBasis
 from .._basis.chebyshev import Chebyshev
 from .._common.blocks import axis_names
-from .._common.box import Box
 from .._operator.transform import AbstractTransform
 from . import _vector
 from ._check import check_fft
@@ -44,7 +43,6 @@ class Derivative(AbstractSpectralOperator):
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
     - `orders`: the order along each axis of the grid, `(a, b, c)` along x, y, z.
-    - `box`: the periodic box.
 
     **Returns** (when called): the derivative, of the shape and dtype of the field.
 
@@ -54,7 +52,6 @@ class Derivative(AbstractSpectralOperator):
 
     fft: AbstractTransform
     orders: tuple[int, ...] = eqx.field(static=True, converter=_check_orders)
-    box: Box = Box()
     first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = Chebyshev
 
     def __check_init__(self):
@@ -98,11 +95,9 @@ class Gradient(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `box`: the periodic box.
     """
 
     fft: AbstractTransform
-    box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
     first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = Chebyshev
 
@@ -119,11 +114,9 @@ class Divergence(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `box`: the periodic box.
     """
 
     fft: AbstractTransform
-    box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "scalar")
     first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = Chebyshev
 
@@ -135,7 +128,7 @@ class Curl(AbstractSpectralOperator):
     """The curl of a vector field, on a grid of two or three axes.
 
     In three dimensions, the curl of a field `(*batch, 3, nx, ny, nz)` is a vector of the same shape. On periodic grids,
-    the transpose `Curl(fft, box).T` is the curl itself.
+    the transpose `Curl(fft).T` is the curl itself.
 
     In two dimensions, the curl is the scalar `∂v_y/∂x - ∂v_x/∂y`: from `(*batch, 2, nx, ny)` to `(*batch, nx, ny)`. The
     transpose is then the curl of a scalar, `(∂ψ/∂y, -∂ψ/∂x)`: the velocity of a stream function ψ.
@@ -145,13 +138,11 @@ class Curl(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `box`: the periodic box.
 
     **Raises:** `ValueError` if the grid has neither two nor three axes.
     """
 
     fft: AbstractTransform
-    box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "axial")
     first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = Chebyshev
 
@@ -168,13 +159,11 @@ class Laplacian(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `box`: the periodic box.
 
     **Returns** (when called): the Laplacian, of the shape and dtype of the field.
     """
 
     fft: AbstractTransform
-    box: Box = Box()
     first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = Chebyshev
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:

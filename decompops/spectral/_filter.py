@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Inexact
 
-from .._common.box import Box, Number
+from .._common.box import Number
 from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from . import _vector
@@ -23,7 +23,6 @@ class IsotropicFilter(AbstractSpectralOperator):
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
     - `function`: takes an array of wavenumbers |k|, in radians per unit of length, and returns an array of factors. The
         function may be an `equinox.Module` with parameters.
-    - `box`: the periodic box.
 
     **Returns** (when called): the filtered field, of the shape and dtype of the field.
 
@@ -33,7 +32,6 @@ class IsotropicFilter(AbstractSpectralOperator):
 
     fft: AbstractTransform
     function: Callable
-    box: Box = Box()
 
     def __check_init__(self):
         if not callable(self.function):
@@ -49,9 +47,8 @@ class GaussianFilter(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `width`: a nonnegative number, in the unit of length of `box`. It may be traced, so that JAX can differentiate
+    - `width`: a nonnegative number, in the unit of length of the box. It may be traced, so that JAX can differentiate
         with respect to it.
-    - `box`: the periodic box.
 
     **Returns** (when called): the filtered field, of the shape and dtype of the field.
 
@@ -60,7 +57,6 @@ class GaussianFilter(AbstractSpectralOperator):
 
     fft: AbstractTransform
     width: Number
-    box: Box = Box()
 
     def __check_init__(self):
         check_number("width", self.width, least=0)
@@ -78,14 +74,12 @@ class Dealias(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `box`: the periodic box.
     - `dealiasing`: the rule that says which modes to keep, such as `Truncate(2/3)`.
 
     **Returns** (when called): the field with only the kept modes, in its old shape and dtype.
     """
 
     fft: AbstractTransform
-    box: Box = Box()
     dealiasing: AbstractDealiasing = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:

@@ -1,6 +1,6 @@
-"""`AbstractSpectral`: the transform, the box and the wavenumbers of spectral operators and equations."""
+"""`AbstractSpectral`: the transform and the wavenumbers of spectral operators and equations."""
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jaxtyping import Inexact, Shaped
 from .._basis.base import AbstractBasis
 from .._basis.slopes import slope_basis, slope_unit
 from .._common.blocks import axis_names
-from .._common.box import Box, check_box
+from .._common.box import Box
 from .._common.byte_order import device_array
 from .._common.remember import remembered
 from .._operator.derived import Form
@@ -34,23 +34,21 @@ Components = Name | int
 
 
 class AbstractSpectral(eqx.Module):
-    """The base class of modules that compute with spectra. It stores a transform `fft` and a `box` unchanged.
+    """The base class of modules that compute with spectra. It stores a transform `fft` unchanged.
 
-    A subclass declares `fft` and `box` as dataclass fields. A subclass that multiplies fields also has a rule
-    `dealiasing`.
+    A subclass declares `fft` as a dataclass field. A subclass that multiplies fields also has a rule `dealiasing`.
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as a constructor argument.
         fft: ClassVar[AbstractTransform]
-        box: ClassVar[Box]
     else:
         fft: AbstractVar[AbstractTransform]
-        box: AbstractVar[Box]
     dealiasing: ClassVar[AbstractDealiasing | None] = None
     first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = ()  # A basis that is also allowed along the first axis.
 
     def __check_init__(self):
-        check_box(self.box, len(check_fft(self.fft)))
+        check_fft(self.fft)
+        _ = self.fft.box_lengths  # Walls need a box.
         check_diagonal(self.fft, first=self.first_basis)
 
     @property
@@ -65,7 +63,7 @@ class AbstractSpectral(eqx.Module):
     def wavenumbers(self, spectrum: Inexact[Array, "*spectrum"], *, nyquist: bool = True) -> Wavenumbers:
         """Return the wavenumbers of `spectrum`, in its precision. With `nyquist=False`, Nyquist modes have zeros."""
         dtype = jnp.finfo(spectrum.dtype).dtype
-        return self.transform.wavenumbers(box=self.box, dtype=dtype, nyquist=nyquist)
+        return self.transform.wavenumbers(dtype=dtype, nyquist=nyquist)
 
     def nabla(self, spectrum: Inexact[Array, "*spectrum"]) -> _vector.Nabla:
         """Return a `Nabla`, which differentiates spectra with the layout and precision of `spectrum`."""
@@ -75,7 +73,7 @@ class AbstractSpectral(eqx.Module):
     def across(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         """Return the first derivative along the first axis, whose basis is `Chebyshev`."""
         ndim = self.fft.decomposition.ndim
-        lines, length = Lines(spectrum.shape[-ndim], ndim), cast(tuple, check_box(self.box, ndim).lengths)[0]
+        lines, length = Lines(spectrum.shape[-ndim], ndim), self.fft.box_lengths[0]
         slopes = lines.coefficients(lines.derivative(lines.pairs(spectrum)))
         return _vector.times(-2 / _vector.cast(length, spectrum), slopes)  # ξ = 1 - 2x / length
 
@@ -88,7 +86,8 @@ def inner_transform(fft: AbstractTransform, dealiasing: AbstractDealiasing | Non
         fft = fft.replace(norm="backward")  # With "ortho", fields and slopes would have different weights at walls.
     # Chebyshev series are processed plane by plane along the first axis. So this axis must not be stored last.
     contiguous = fft.bases[0].is_diagonal and max(fft.decomposition.sizes, default=1) > 1
-    return fft.replace(axis_contiguous=contiguous)
+    # Operators use the lengths of the box, so they fit only operators in the same box, also in the default one.
+    return fft.replace(axis_contiguous=contiguous, box=Box(fft.box_lengths))
 
 
 # The axes along which components have the basis of a first derivative: one tuple for each component, or one for all

@@ -13,12 +13,10 @@ from jax import Array
 from jaxtyping import Inexact, Shaped
 
 from .._common.blocks import axis_names
-from .._common.box import Box
 from .._common.byte_order import device_array
 from .._common.check import check_flag
 from .._common.remember import in_one_program
 from .._core.decomposition import Decomposition
-from .._core.layout import Layout
 from .._core.structure import Structure
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.transform import AbstractTransform
@@ -46,19 +44,18 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     in three dimensions, `(*batch, 2, nx, ny)` in two. One batched call transforms all components. The wavenumber along
     an axis that `fft` does not transform is zero.
 
-    A subclass declares the dataclass fields `fft` and `box` and implements `multiply`. It may set `components`, which
-    says whether fields and results are scalars or vectors; by default, each component of a field is treated separately.
-    It may also set a rule `dealiasing`. `fft` and `box` are stored unchanged; the property `transform` is the transform
-    that computes the spectra.
+    A subclass declares the dataclass field `fft` and implements `multiply`. It may set `components`, which says
+    whether fields and results are scalars or vectors; by default, each component of a field is treated separately. It
+    may also set a rule `dealiasing`. `fft` is stored unchanged; the property `transform` is the transform that computes
+    the spectra.
 
-    **Arguments** of every spectral operator, `fft` first and `box` after all other positional arguments:
+    **Arguments** of every spectral operator:
 
-    - `fft`: the transform, built with a `shape`; with `real=True` for real fields. Its `norm` does not matter.
-    - `box`: the periodic box; `Box()` by default, of length 2π along every axis.
+    - `fft`: the transform, built with a `shape`, and with the `box` that the grid fills; with `real=True` for real
+        fields. Its `norm` does not matter.
 
-    **Raises:** `TypeError` if `fft` is not a transform, or if `box` is not a `Box`; `ValueError` if `fft` has no
-    `shape`, or if `box` has more or fewer axes than the grid. Calls raise `ValueError` if a vector field has a wrong
-    number of components.
+    **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if `fft` has no `shape`, or if it has walls and no
+    `box`. Calls raise `ValueError` if a vector field has a wrong number of components.
     """
 
     components: ClassVar[tuple[Components, Components]] = ("any", "any")  # of fields and of results
@@ -112,17 +109,9 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
         return False
 
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
-        field, _ = self.fft.structures(UNCHANGED, given)
-        source, target = (replace(field, components=axes, box=self.box) for axes in self._component_axes())
+        field, _ = self.transform.structures(UNCHANGED, given)
+        source, target = (replace(field, components=axes) for axes in self._component_axes())
         return (target, source) if form.transposed else (source, target)
-
-    @property
-    def in_layout(self) -> Layout:
-        return self.fft.in_layout
-
-    @property
-    def out_layout(self) -> Layout:
-        return self.fft.in_layout
 
     def _component_axes(self) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
         """The lengths of the component axes of fields and of results; `None` means any component axes."""
@@ -179,7 +168,6 @@ class SpectralOperator(AbstractSpectralOperator):
         for each axis; the arrays broadcast against the spectrum. The function returns real or complex factors. Compute
         the factors from these arrays alone, because the spectrum may be stored in any order. `symbol` may be an
         `equinox.Module` with parameters. With a real `fft`, `symbol(-k)` must be the complex conjugate of `symbol(k)`.
-    - `box`: the periodic box.
     - `nyquist`: with `False`, `symbol` gets zero in place of Nyquist wavenumbers. Use `False` if `symbol` is not an
         even function of each wavenumber, because a Nyquist mode stands for both signs of its wavenumber.
 
@@ -191,7 +179,6 @@ class SpectralOperator(AbstractSpectralOperator):
 
     fft: AbstractTransform
     symbol: Callable
-    box: Box = Box()
     nyquist: bool = eqx.field(static=True, kw_only=True, default=True)
 
     def __check_init__(self):

@@ -36,14 +36,14 @@ class GaussianRandomField(eqx.Module):
     !!! example
 
         ```python
-        field = spectral.GaussianRandomField(fft, lambda k: k**-2.0, dops.Box(100.0))
+        field = spectral.GaussianRandomField(fft, lambda k: k**-2.0)
         delta = field(jax.random.key(0))
         ```
     """
 
     colour: IsotropicFilter
 
-    def __init__(self, fft: FFT, power: Callable, box: Box = Box()):
+    def __init__(self, fft: FFT, power: Callable):
         """**Arguments:**
 
         - `fft`: the transform, built with `real=True` and a `shape`.
@@ -52,11 +52,9 @@ class GaussianRandomField(eqx.Module):
             times the squared unit of the field. `power` may be an `equinox.Module` with parameters. The mode k = 0 of
             the field is zero. If `fft` does not transform an axis, each point along this axis gets an independent field
             on the other axes.
-        - `box`: the periodic box.
 
-        **Raises:** `TypeError` if `power` cannot be called, if `fft` is not a transform, or if `box` is not a `Box`;
-        `ValueError` if `fft` takes complex fields, if it has no `shape`, if it has a basis for walls such as `Cosine`,
-        or if `box` has more or fewer axes than the grid.
+        **Raises:** `TypeError` if `power` cannot be called, or if `fft` is not a transform; `ValueError` if `fft` takes
+        complex fields, if it has no `shape`, or if it has a basis for walls such as `Cosine`.
         """
         if not callable(power):
             raise TypeError(f"`power` must be a function of |k|; got {power!r}.")
@@ -68,8 +66,8 @@ class GaussianRandomField(eqx.Module):
                     f"`fft` must be periodic along {name}, with the basis `Fourier`; got {basis}. Between walls, apply "
                     "an `IsotropicFilter` to `white_noise`."
                 )
-        amplitude = _Amplitude(power, transformed_box(fft, box), math.prod(of_transformed(fft, shape)))
-        self.colour = IsotropicFilter(fft, amplitude, box)
+        amplitude = _Amplitude(power, transformed_box(fft), math.prod(of_transformed(fft, shape)))
+        self.colour = IsotropicFilter(fft, amplitude)
 
     def __call__(self, key: Key[Array, ""] | UInt32[Array, "_"], *, dtype: Any = None) -> Float[Array, "*field"]:
         """Return one field.

@@ -1,7 +1,7 @@
 """Inverses of differential operators, and the projection onto divergence-free fields."""
 
 import functools
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +9,7 @@ from jax import Array
 from jax.core import Tracer
 from jaxtyping import Inexact
 
-from .._common.box import Box, Number, check_box
+from .._common.box import Number
 from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from . import _vector
@@ -28,13 +28,11 @@ class Poisson(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `box`: the periodic box.
 
     **Returns** (when called): u, of the shape and dtype of f.
     """
 
     fft: AbstractTransform
-    box: Box = Box()
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         return _vector.inverse_laplacian(self.wavenumbers(spectrum), spectrum)
@@ -50,13 +48,11 @@ class InverseDivergence(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `box`: the periodic box.
 
     **Returns** (when called): v of shape `(*batch, 3, nx, ny, nz)`, for f of shape `(*batch, nx, ny, nz)`.
     """
 
     fft: AbstractTransform
-    box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
@@ -73,7 +69,6 @@ class InverseCurl(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `box`: the periodic box.
 
     **Returns** (when called): v of shape `(*batch, 3, nx, ny, nz)`, for w of the same shape. On a grid of two axes, w
     is a scalar of shape `(*batch, nx, ny)`, and v has shape `(*batch, 2, nx, ny)`.
@@ -82,7 +77,6 @@ class InverseCurl(AbstractSpectralOperator):
     """
 
     fft: AbstractTransform
-    box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("axial", "vector")
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
@@ -100,7 +94,6 @@ class Helmholtz(AbstractSpectralOperator):
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
     - `shift`: a real number, with the unit 1/length². It may be traced, so that JAX can differentiate with
         respect to it.
-    - `box`: the periodic box.
 
     **Returns** (when called): u, of the shape and dtype of f.
 
@@ -111,13 +104,12 @@ class Helmholtz(AbstractSpectralOperator):
 
     fft: AbstractTransform
     shift: Number
-    box: Box = Box()
 
     def __check_init__(self):
         check_number("shift", self.shift)
-        if isinstance(self.shift, Tracer) or self.box.is_traced:
+        if any(isinstance(number, Tracer) for number in (self.shift, *self.fft.box_lengths)):
             return
-        if _has_resonance(self.fft, float(self.shift), self.box):
+        if _has_resonance(self.fft, float(self.shift)):
             raise ValueError(
                 "`shift` must not be minus the square of a wavenumber of the grid, because `shift - ∇²` then has no "
                 f"inverse; got {self.shift!r}. For `shift=0`, use `Poisson`, which solves `∇²u = f`."
@@ -142,25 +134,23 @@ class LerayProjection(AbstractSpectralOperator):
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
-    - `box`: the periodic box.
 
     **Returns** (when called): a vector field of the shape and dtype of v, such as `(*batch, 3, nx, ny, nz)`.
     """
 
     fft: AbstractTransform
-    box: Box = Box()
     components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         return self.nabla(spectrum).projection(spectrum)
 
 
-def _has_resonance(fft: AbstractTransform, shift: float, box: Box) -> bool:
+def _has_resonance(fft: AbstractTransform, shift: float) -> bool:
     if shift > 0:
         return False
     shape = fft.modes or check_fft(fft)
-    lengths: Any = check_box(box, len(shape)).lengths
-    squares = [np.unique((basis.wavenumbers(n) / length) ** 2) for basis, n, length in zip(fft.bases, shape, lengths)]
+    along = zip(fft.bases, shape, map(float, fft.box_lengths))
+    squares = [np.unique((basis.wavenumbers(n) / length) ** 2) for basis, n, length in along]
     *others, last = squares
     sums = functools.reduce(lambda sums, more: np.unique(np.add.outer(sums, more)), others, np.zeros(1))
     needed = -shift - sums[sums <= -shift * (1 + 1e-12)]  # the squares along the last axis that cause a resonance

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.sharding import PartitionSpec
 from jaxtyping import Float, Inexact, Shaped
 
@@ -20,7 +21,7 @@ from .._basis.points import Points
 from .._basis.short_lines import multiply
 from .._common import compat
 from .._common.blocks import Blocks, axis_names, entry_names
-from .._common.box import Box, check_box
+from .._common.box import Box
 from .._common.byte_order import device_array
 from .._common.remember import in_one_program
 from .._common.sharding import map_blocks
@@ -49,7 +50,7 @@ class PowerSpectrum(NamedTuple):
 
 
 def power_spectrum(
-    fft: AbstractTransform, u: Shaped[Array | np.ndarray, "*field"], box: Box = Box(), *, edges: Any = None
+    fft: AbstractTransform, u: Shaped[Array | np.ndarray, "*field"], *, edges: Any = None
 ) -> PowerSpectrum:
     """Return the power spectrum of fields: `V |û(k)|² / N²`, averaged over shells of |k|.
 
@@ -67,18 +68,16 @@ def power_spectrum(
 
     - `fft`: the transform, built with a `shape`; with `real=True` for real fields.
     - `u`: fields, such as `(*batch, nx, ny, nz)`.
-    - `box`: the lengths of the grid.
     - `edges`: the bounds of the shells, in increasing order, in radians per unit of length. A mode belongs to a shell
         if `lower <= |k| < upper`. By default, the shells are centred on the multiples of the smallest wavenumber of the
         box, up to the smallest Nyquist wavenumber.
 
     **Returns:** a `PowerSpectrum`. Modes that `fft` does not keep belong to no shell.
 
-    **Raises:** `TypeError` if `fft` is not a transform, or if `box` is not a `Box`; `ValueError` if `fft` has no
-    `shape`, if one of its bases is `Chebyshev` or an orthogonal series, if `box` has more or fewer axes than the grid,
-    or if `edges` do not increase or are traced.
+    **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if `fft` has no `shape`, if one of its bases is
+    `Chebyshev` or an orthogonal series, or if `edges` do not increase or are traced.
     """
-    box = check_box(box, len(check_fft(fft)))
+    check_fft(fft)
     check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
     for axis, name in enumerate(axis_names(fft.decomposition.ndim)):
         basis = fft.bases[axis]
@@ -93,11 +92,11 @@ def power_spectrum(
                 f"`{type(basis).__name__}({basis.type})`."
             )
     fft = inner_transform(fft.replace(norm="backward", nyquist=False))
-    return _power_spectrum(fft, device_array(u), box, _edges(fft, box, edges))
+    return _power_spectrum(fft, device_array(u), _edges(fft, edges))
 
 
 def plane_spectra(
-    fft: AbstractTransform, u: Shaped[Array | np.ndarray, "*field"], box: Box = Box(), *, edges: Any = None
+    fft: AbstractTransform, u: Shaped[Array | np.ndarray, "*field"], *, edges: Any = None
 ) -> PowerSpectrum:
     """Return the power spectrum in each plane parallel to the walls: see `power_spectrum`.
 
@@ -110,8 +109,8 @@ def plane_spectra(
         ```python
         basis = dops.Chebyshev()
         bases = (basis, dops.Fourier(), dops.Fourier(half=True))
-        fft = dops.Transform(mesh, shape=u.shape, bases=bases)
-        spectra = spectral.plane_spectra(fft, u, dops.Box((2.0, 6.0, 3.0)))  # power of shape (nx, bins)
+        fft = dops.Transform(mesh, shape=u.shape, bases=bases, box=dops.Box((2.0, 6.0, 3.0)))
+        spectra = spectral.plane_spectra(fft, u)  # power of shape (nx, bins)
         heights = 2 * basis.points(u.shape[0])
         near_the_wall = spectra.power[np.abs(heights - 0.1).argmin()]
         over_the_volume = basis.weights(u.shape[0]) @ spectra.power
@@ -121,7 +120,6 @@ def plane_spectra(
 
     - `fft`: the transform, built with a `shape`, such as the transform of a `pde.Channel`.
     - `u`: fields, such as `(*batch, nx, ny, nz)`.
-    - `box`: the lengths of the grid.
     - `edges`: the bounds of the shells of |k|, as for `power_spectrum`; k has components along the periodic axes only.
 
     **Returns:** a `PowerSpectrum`, whose `power` has the shape `(*batch, n, bins)` for n planes. `modes` counts the
@@ -130,7 +128,6 @@ def plane_spectra(
     **Raises:** the errors of `power_spectrum`; `ValueError` unless all axes except one are periodic.
     """
     shape = check_fft(fft)
-    box = check_box(box, len(shape))
     check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
     walls = [axis for axis, basis in enumerate(fft.bases) if not isinstance(basis, Fourier)]
     if len(walls) != 1 or len(shape) == 1:
@@ -144,7 +141,7 @@ def plane_spectra(
         options["bases"] = _replaced(fft.bases, across, Points())
         options["modes"] = fft.modes and _replaced(fft.modes, across, shape[across])
     fft = fft.replace(**options)
-    return _power_spectrum(fft, device_array(u), box, _edges(fft, box, edges), across)
+    return _power_spectrum(fft, device_array(u), _edges(fft, edges), across)
 
 
 def _replaced(values: tuple, place: int, value: Any) -> tuple:
@@ -153,7 +150,7 @@ def _replaced(values: tuple, place: int, value: Any) -> tuple:
 
 @eqx.filter_jit
 def _power_spectrum(
-    fft: AbstractTransform, u: Array, box: Box, bounds: tuple[float, ...], across: int | None = None
+    fft: AbstractTransform, u: Array, bounds: tuple[float, ...], across: int | None = None
 ) -> PowerSpectrum:
     """Return the power spectrum; with `across`, one spectrum for each point along this axis instead of the mean."""
     spectrum, shells, blocks = fft(u), len(bounds) - 1, fft.out_layout.blocks
@@ -169,7 +166,7 @@ def _power_spectrum(
     @compat.saving_nothing
     def sums(squared: Array) -> tuple[Array, Array, Array]:
         """Return three sums over the modes of each shell: of the power, of |k|, and of one (the number of modes)."""
-        k = _vector.length(fft.wavenumbers(box=box, dtype=dtype))
+        k = _vector.length(fft.wavenumbers(dtype=dtype))
         weights = jnp.broadcast_to(fft.separable(counts, dtype=dtype), k.shape)
         shell = compat.count_up_to(bounds, k)  # Modes outside of all shells have the number 0 or `shells + 1`.
 
@@ -200,7 +197,7 @@ def _power_spectrum(
     # itself at the distance `2π / step`.
     along = zip(of_transformed(fft, fft.bases), of_transformed(fft, shape))
     scale = math.prod(basis.inverse_scale(n) ** 2 * 2 * math.pi / _step(basis, n) for basis, n in along)
-    volume = transformed_box(fft, box).volume
+    volume = transformed_box(fft).volume
     return PowerSpectrum(k * mean, _vector.times(mean, power) * jnp.asarray(volume * scale, dtype), modes)
 
 
@@ -293,7 +290,7 @@ def _step(basis: AbstractBasis, n: int) -> float:
     return float(waves[1] - waves[0]) if len(waves) > 1 else 2 * math.pi
 
 
-def _edges(fft: AbstractTransform, box: Box, edges: Any) -> tuple[float, ...]:
+def _edges(fft: AbstractTransform, edges: Any) -> tuple[float, ...]:
     if edges is not None:
         try:
             bounds = np.asarray(edges, float)
@@ -302,10 +299,9 @@ def _edges(fft: AbstractTransform, box: Box, edges: Any) -> tuple[float, ...]:
         if bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():
             raise ValueError(f"`edges` must be two or more increasing numbers, and not traced; got {edges!r}.")
         return tuple(bounds.tolist())
-    if box.is_traced:
-        raise ValueError("`edges` must be given if the lengths of `box` are traced; got None.")
-    sizes = fft.modes or check_fft(fft)
-    lengths: Any = box.lengths
+    sizes, lengths = fft.modes or check_fft(fft), fft.box_lengths
+    if any(isinstance(length, Tracer) for length in lengths):
+        raise ValueError("`edges` must be given if the lengths of the box are traced; got None.")
     # The only wavenumber along an axis of one cell is zero, so such axes do not count.
     axes = [i for i in fft.transformed if sizes[i] > 1] or fft.transformed
     steps = np.array([_step(fft.bases[i], sizes[i]) / lengths[i] for i in axes])
@@ -321,10 +317,9 @@ def first_cell(blocks: Blocks, axis: int) -> Array | int:
     return 0 if name is None else blocks.core(axis) * jax.lax.axis_index(name)
 
 
-def transformed_box(fft: AbstractTransform, box: Box) -> Box:
+def transformed_box(fft: AbstractTransform) -> Box:
     """Return the box of the axes that `fft` transforms."""
-    lengths: Any = check_box(box, len(check_fft(fft))).lengths
-    return Box(of_transformed(fft, lengths))
+    return Box(of_transformed(fft, fft.box_lengths))
 
 
 def over_grid(dec: Decomposition, function: Callable, x: Array, in_specs: Any, out_specs: Any, batch: Any = ()) -> Any:

@@ -1,7 +1,6 @@
 """`WallPoisson` and `WallHelmholtz`: equations between two walls, with cells or polynomials along the first axis."""
 
 import abc
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import equinox as eqx
@@ -18,7 +17,7 @@ from .._basis.cells import Cells
 from .._basis.chebyshev import Chebyshev
 from .._basis.points import Points
 from .._common.blocks import axis_names
-from .._common.box import Box, Number, check_box
+from .._common.box import Number
 from .._common.broadcast import aligned
 from .._common.check import check_number
 from .._common.remember import in_one_program, remembered
@@ -53,11 +52,9 @@ class AbstractWallSolver(AbstractDerivable):
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as a constructor argument.
         transform: ClassVar[Transform]
         walls: ClassVar[tuple[Wall, Wall]]
-        box: ClassVar[Box]
     else:
         transform: AbstractVar[Transform]
         walls: AbstractVar[tuple[Wall, Wall]]
-        box: AbstractVar[Box]
 
     def __check_init__(self):
         if not isinstance(self.transform, Transform):
@@ -67,7 +64,7 @@ class AbstractWallSolver(AbstractDerivable):
                 "`transform` must be built with a `shape`; got one without. Pass the number of points along each axis, "
                 "such as `shape=(96, 128, 128)`, when you build `transform`."
             )
-        check_box(self.box, self.decomposition.ndim)
+        _ = self.transform.box_lengths  # Walls need a box.
         first, *others = zip(self.transform.bases, axis_names(self.decomposition.ndim))
         for basis, name in others:
             if isinstance(basis, Cells | Chebyshev):
@@ -151,7 +148,7 @@ class AbstractWallSolver(AbstractDerivable):
             all wall values are zero, or if `spectrum` already includes them.
         """
         dtype = jnp.finfo(spectrum.dtype).dtype
-        _, *k = _along_walls(self.transform).wavenumbers(box=self.box, dtype=dtype)
+        _, *k = _along_walls(self.transform).wavenumbers(dtype=dtype)
         added = jnp.asarray(self.constant, dtype) + sum((along**2 for along in k), start=jnp.zeros((), dtype))
         free = added == 0 if self._may_be_singular else None
         return self._across.solve(added, self.sign * spectrum, values, free)
@@ -173,13 +170,13 @@ class AbstractWallSolver(AbstractDerivable):
         return False
 
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
-        field = replace(self.transform.structures(UNCHANGED, given)[0], box=self.box)
+        field, _ = self.transform.structures(UNCHANGED, given)
         return field, field
 
     @property
     def _across(self) -> AbstractAcross:
         ndim, basis, n = self.decomposition.ndim, self.transform.bases[0], cast(tuple, self.decomposition.shape)[0]
-        length = cast(tuple, check_box(self.box, ndim).lengths)[0]
+        length = self.transform.box_lengths[0]
         if isinstance(basis, Cells):
             return CellsAcross(self.walls, length, ndim, basis.weights(n))
         return ChebyshevAcross(self.walls, length, ndim, cast(Chebyshev, basis), n, self._kept[0])
@@ -218,28 +215,27 @@ class WallPoisson(AbstractWallSolver):
 
         ```python
         bases = (dops.Cells.clustered(96, 2.0), dops.Fourier(), dops.Fourier(half=True))
-        transform = dops.Transform(mesh, shape=(96, 128, 128), bases=bases)
-        pressure = spectral.WallPoisson(transform, "neumann", dops.Box((2.0, 6.0, 3.0)))(f)
+        transform = dops.Transform(mesh, shape=(96, 128, 128), bases=bases, box=dops.Box((2.0, 6.0, 3.0)))
+        pressure = spectral.WallPoisson(transform, "neumann")(f)
         ```
 
     **Arguments:**
 
-    - `transform`: the transform, built with a `shape`. The basis along the first axis is `Cells` or `Chebyshev`; the
-        other bases are `Fourier`, `Cosine`, `Sine` or `Points`.
+    - `transform`: the transform, built with a `shape` and a `box`, whose first length is the distance between the
+        walls. The basis along the first axis is `Cells` or `Chebyshev`; the other bases are `Fourier`, `Cosine`,
+        `Sine` or `Points`.
     - `walls`: the condition at both walls, or a pair of conditions: "dirichlet" for u = 0, "neumann" for `∂u/∂x = 0`.
         For nonzero values and slopes, call `solution`.
-    - `box`: the lengths of the grid; the first length is the distance between the walls.
 
     **Returns** (when called): u, of the shape and dtype of f.
 
-    **Raises:** `TypeError` if `transform` is not a `Transform`, or if `box` is not a `Box`. `ValueError` if `walls` is
-    unknown, if `transform` has no `shape`, if it has bases other than the bases above, if it has walls across an axis
-    other than the first, or if it keeps fewer than three Chebyshev polynomials.
+    **Raises:** `TypeError` if `transform` is not a `Transform`. `ValueError` if `walls` is unknown, if `transform` has
+    no `shape` or no `box`, if it has bases other than the bases above, if it has walls across an axis other than the
+    first, or if it keeps fewer than three Chebyshev polynomials.
     """
 
     transform: Transform
     walls: tuple[Wall, Wall] = eqx.field(static=True, converter=_check_walls)
-    box: Box = Box()
 
     @property
     def sign(self) -> int:
@@ -258,7 +254,7 @@ class WallHelmholtz(AbstractWallSolver):
 
     **Arguments:**
 
-    - `transform`, `walls`, `box`: the same as in `WallPoisson`.
+    - `transform`, `walls`: the same as in `WallPoisson`.
     - `shift`: a nonnegative real number, with the unit 1/length². It may be traced, so that JAX can
         differentiate with respect to it.
 
@@ -271,7 +267,6 @@ class WallHelmholtz(AbstractWallSolver):
     transform: Transform
     shift: Number
     walls: tuple[Wall, Wall] = eqx.field(static=True, converter=_check_walls)
-    box: Box = Box()
 
     def __check_init__(self):
         check_number("shift", self.shift, least=0)

@@ -49,7 +49,7 @@ GIVEN = {
     "io/_checkpoints.py::Checkpoints": f"{FLAT}; {SOLVER}; {STATE}; step = 1; model = memory = {{}}",
     "io/_snapshot.py::write": "p = u",
     "io/_snapshot.py::Writer": "class solver: rollout = lambda u, steps: (u, None)\n"
-    "fields = lambda u: velocity; dt = 0.01; box = dops.Box()",
+    "fields = lambda u: velocity; dt = 0.01",
     "io/_read.py::read": "io.write('run/000100.zarr', {'velocity': velocity}, fft)",
     "nn/_fno.py::FNO": "u = u[None]",
     "nn/_halo_conv.py::HaloConv": "u = velocity",

@@ -10,7 +10,7 @@ assert (k.shape, fft.out_layout.true_shape) == ((32, 32, 20), (32, 32, 17))
 np.testing.assert_allclose(modes, np.fft.rfftn(values), atol=1e-3)
 assert (fft.in_spec, fft.out_spec) == (P("x", "y", None), P(None, "x", "y"))
 np.testing.assert_allclose(y, np.fft.fft2(np.ones((16, 32))), atol=1e-4)
-one_kx = dops.FFT3D(mesh, shape=(32, 32, 32)).wavenumbers(box=dops.Box(5.0))[0]
+one_kx = dops.FFT3D(mesh, shape=(32, 32, 32), box=dops.Box(5.0)).wavenumbers()[0]
 np.testing.assert_allclose(np.ravel(one_kx), 2 * np.pi * np.fft.fftfreq(32, 5 / 32), rtol=1e-6)
 assert dops.FFT3D(mesh, shape=(32, 32, 32)).wavenumbers()[0].ravel()[3] == 3
 stored = dops.FFT3D(mesh, axis_contiguous=True)(u)

@@ -32,10 +32,11 @@ def test_heat_flux_falls(tmp_path):
 def test_gradient_against_a_central_difference():
     n, along, dt, steps = 8, 8, 0.1, 8
     bases = (dops.Chebyshev(), dops.Fourier(half=True))
-    transform = dops.Transform(make_mesh((1,)), shape=(n, along), bases=bases, pad=True)
+    box = dops.Box((1.0, 2.0))
+    transform = dops.Transform(make_mesh((1,)), shape=(n, along), bases=bases, box=box, pad=True)
 
     def convection(wall):
-        return RayleighBenard(transform, 2e4, 1.0, dops.Box((1.0, 2.0)), bottom=wall)
+        return RayleighBenard(transform, 2e4, 1.0, bottom=wall)
 
     u = convection(jnp.ones(along)).state(transform.decomposition.shard(control_convection.rolls(n, along)))
     flux = jax.jit(jax.value_and_grad(lambda wall: control_convection.heat_flux(convection, wall, dt, steps, u)[0]))

@@ -125,7 +125,7 @@ def test_coefficients_of_hartley_that_are_kept():
 
 def test_poisson_in_a_channel():
     lengths = (2 * np.pi, np.pi, 0.5)
-    poisson = extras.ChannelPoisson(SLAB, dops.Box(lengths))
+    poisson = extras.ChannelPoisson(dops.Decomposition(SLAB, box=dops.Box(lengths)))
     x, y = (length * np.arange(8) / 8 for length in lengths[:2])
     z = 0.5 * (np.arange(8) + 0.5) / 8
     k = (1, 4, 6 * np.pi)

@@ -27,7 +27,7 @@ def standard_promotion():
 
 
 def particle_mesh(mesh, n: int, halo: int = 3) -> lpt_nbody.ParticleMesh:
-    return lpt_nbody.ParticleMesh(dops.FFT3D(mesh, shape=(n,) * 3, real=True), halo)
+    return lpt_nbody.ParticleMesh(dops.FFT3D(mesh, shape=(n,) * 3, box=dops.Box(n), real=True), halo)
 
 
 def clouds(displacement: np.ndarray):
@@ -135,7 +135,8 @@ def test_result_does_not_depend_on_the_mesh():
     for sizes in [(1, 1), (2, 4)]:
         mesh = make_mesh(sizes, "explicit")
         pm = particle_mesh(mesh, n, halo=4)
-        field = dops.spectral.GaussianRandomField(pm.fft, lpt_nbody.MatterPower(), dops.Box(40.0))
+        fft = pm.fft.replace(box=dops.Box(40.0))
+        field = dops.spectral.GaussianRandomField(fft, lpt_nbody.MatterPower())
         with jax.set_mesh(mesh):
             densities, reach = jax.jit(lambda key, pm=pm, field=field: lpt_nbody.simulate(pm, field(key), 2))(
                 jax.random.key(3)

@@ -38,8 +38,8 @@ def test_three_dimensions(tmp_path):
 def test_five_formulas_against_numpy():
     n, along, length, rayleigh, prandtl = 24, 32, 3.0, 1e4, 0.5
     bases = (dops.Chebyshev(), dops.Fourier(half=True))
-    transform = dops.Transform(make_mesh((4,)), shape=(n, along), bases=bases)
-    equation = RayleighBenard(transform, rayleigh, prandtl, dops.Box((1.0, length)))
+    transform = dops.Transform(make_mesh((4,)), shape=(n, along), bases=bases, box=dops.Box((1.0, length)))
+    equation = RayleighBenard(transform, rayleigh, prandtl)
     x, q = bases[0].points(n)[:, None], 2 * np.pi / length
     y = length * np.arange(along) / along
     u = (x * (1 - x)) ** 2 * np.cos(q * y)

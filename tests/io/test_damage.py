@@ -24,9 +24,10 @@ from helpers import make_mesh, random_field
 
 SUFFIXES = (".zarr", ".h5")
 SHAPE = (4, 3, 2)
-DEC = dops.Decomposition(make_mesh((1, 1)), shape=SHAPE)
+BOX = dops.Box((1.0, 2.0, 3.0))
+DEC = dops.Decomposition(make_mesh((1, 1)), shape=SHAPE, box=BOX)
 U = random_field((2, *SHAPE))
-OPTIONS = {"box": dops.Box((1.0, 2.0, 3.0)), "time": 0.5, "units": {"u": "m/s"}, "attributes": {"a": [1.5, 2.5]}}
+OPTIONS = {"time": 0.5, "units": {"u": "m/s"}, "attributes": {"a": [1.5, 2.5]}}
 
 
 @pytest.fixture(scope="module", params=SUFFIXES)
@@ -39,7 +40,7 @@ def small(request, tmp_path_factory):
 def assert_as_written(snapshot):
     np.testing.assert_array_equal(snapshot.arrays["u"], U)
     assert list(snapshot.arrays) == ["u"]
-    assert (snapshot.time, snapshot.box) == (OPTIONS["time"], OPTIONS["box"])
+    assert (snapshot.time, snapshot.box) == (OPTIONS["time"], BOX)
     assert (snapshot.units, snapshot.attributes) == (OPTIONS["units"], OPTIONS["attributes"])
 
 
@@ -92,9 +93,9 @@ def change(path, how):
         case "attribute":
             del group["attributes"]["a"]
         case "time" | "coordinate":
-            dec = dops.Decomposition(make_mesh((1, 1)), shape=SHAPE)
+            dec = dops.Decomposition(DEC, box=dops.Box((1.1, 2.0, 3.0)))
             other = path.with_name("other.zarr")
-            io.write(other, {"u": U}, dec, **OPTIONS | {"time": 0.6, "box": dops.Box((1.1, 2.0, 3.0))})
+            io.write(other, {"u": U}, dec, **OPTIONS | {"time": 0.6})
             name = "time" if how == "time" else "x"
             shutil.rmtree(path / name)
             shutil.copytree(other / name, path / name)

@@ -120,7 +120,7 @@ def test_a_checkpoint_without_structures(tmp_path):
 
 
 def test_another_box_is_said(tmp_path):
-    structure = lambda box: pde.Diffusion(make(), 0.1, dops.Box(box)).in_structure
+    structure = lambda box: pde.Diffusion(make().replace(box=dops.Box(box)), 0.1).in_structure
     u = {"u": pde.Diffusion(make(), 0.1).state(np.ones((2, *SHAPE)))}
     with io.Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(0, u, {"u": structure(1.0)})

@@ -1,5 +1,6 @@
 """Tests of snapshots: NumPy, xarray, VTK and other meshes read what `decompops.io` writes."""
 
+import contextlib
 import json
 import shutil
 
@@ -24,7 +25,7 @@ SUFFIXES = (".zarr", ".h5")
 
 
 def make_fft(sizes=(2, 4), shape=SHAPE, **options) -> dops.FFT:
-    return dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=True, **options)
+    return dops.FFT3D(make_mesh(sizes), shape=shape, box=BOX, pad=True, real=True, **options)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def saved(request, tmp_path_factory, fft, velocity, pressure):
         "units": {"velocity": "m/s", "x": "m", "time": "s"},
         "attributes": {"note": "decaying", "rates": [1, 2.5]},
     }
-    io.write(path, {"velocity": shard(velocity), "pressure": shard(pressure)}, fft, box=BOX, time=0.5, **options)
+    io.write(path, {"velocity": shard(velocity), "pressure": shard(pressure)}, fft, time=0.5, **options)
     return path
 
 
@@ -112,7 +113,7 @@ def test_paraview_shows_axes_where_they_belong(tmp_path, fft, velocity, pressure
     shard = fft.decomposition.shard
     for i in range(3):
         arrays = {"velocity": shard((i + 1) * velocity), "pressure": shard(pressure)}
-        io.write(tmp_path / f"{i}.h5", arrays, fft, box=BOX, time=0.25 * i)
+        io.write(tmp_path / f"{i}.h5", arrays, fft, time=0.25 * i)
     io.write_series(tmp_path / "series.xdmf", [tmp_path / f"{i}.h5" for i in range(3)])
     assert_vtk_reads(tmp_path / "1.xdmf", 0.25, 2 * velocity, pressure)
     for i in (2, 0):
@@ -137,7 +138,7 @@ def test_spectra_keep_their_modes_and_wavenumbers(tmp_path, fft, velocity, suffi
     """A spectrum keeps its modes and wavenumbers when it is read on another mesh in another storage order."""
     path = tmp_path / f"spectrum{suffix}"
     k = fft(fft.decomposition.shard(velocity))
-    io.write(path, {"velocity": k}, fft, space="spectrum", box=BOX)
+    io.write(path, {"velocity": k}, fft, space="spectrum")
     other = make_fft((4, 2), axis_contiguous=True)
     expected = np.fft.rfftn(velocity, axes=(1, 2, 3))
     read = io.read(path, other).arrays["velocity"]
@@ -149,12 +150,27 @@ def test_spectra_keep_their_modes_and_wavenumbers(tmp_path, fft, velocity, suffi
     assert not path.with_suffix(".xdmf").exists()
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_another_box_is_said(tmp_path, suffix):
+    path, fft = tmp_path / f"u{suffix}", make_fft((1, 1))
+    io.write(path, {"u": random_field(SHAPE)}, fft)
+    for box, wrong in ((dops.Box((1.0, 2.0, 3.0)), False), (dops.Box(1.0), True), (dops.Box((3.0, 2.0, 1.0)), True)):
+        moved = fft.replace(box=box)
+        for grid in (moved, moved.decomposition, moved.in_layout):
+            said = contextlib.nullcontext()
+            if wrong:
+                said = pytest.warns(UserWarning, match=r"another box: the box was \[1.0, 2.0, 3.0\], and is \[")
+            with said:
+                io.read(path, grid)
+    io.read(path, dops.FFT3D(make_mesh((1, 1)), shape=SHAPE))
+
+
 def test_points_between_walls_are_coordinates(tmp_path):
     shape = (9, 8, 8)
     bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
-    transform = dops.Transform(make_mesh((2, 2)), shape=shape, bases=bases, pad=True)
+    transform = dops.Transform(make_mesh((2, 2)), shape=shape, bases=bases, box=dops.Box((2.0, 1.0, 1.0)), pad=True)
     u = random_field(shape)
-    io.write(tmp_path / "u.zarr", {"u": transform.decomposition.shard(u)}, transform, box=dops.Box((2.0, 1.0, 1.0)))
+    io.write(tmp_path / "u.zarr", {"u": transform.decomposition.shard(u)}, transform)
     with xarray.open_zarr(tmp_path / "u.zarr") as data:
         np.testing.assert_allclose(data.x, 1 - np.cos(np.pi * np.arange(9) / 8), atol=1e-15)
         np.testing.assert_array_equal(data.u, u)

@@ -14,10 +14,10 @@ from helpers import make_mesh, random_field
 def test_vectors_and_scalars(tmp_path, shape):
     """An array with a component for each axis is a vector, and other arrays are scalars."""
     ndim = len(shape)
-    dec = dops.Decomposition(make_mesh((2,)), shape=shape, axes="x", pad=True)
+    dec = dops.Decomposition(make_mesh((2,)), shape=shape, axes="x", box=dops.Box(2.0), pad=True)
     leads = {"velocity": (ndim,), "pressure": (), "pair": (5 - ndim,), "batch": (2, ndim)}
     arrays = {name: random_field((*lead, *shape), seed=i) for i, (name, lead) in enumerate(leads.items())}
-    io.write(tmp_path / "u.h5", {name: dec.shard(array) for name, array in arrays.items()}, dec, box=dops.Box(2.0))
+    io.write(tmp_path / "u.h5", {name: dec.shard(array) for name, array in arrays.items()}, dec)
     reader = vtkXdmfReader()
     reader.SetFileName(str(tmp_path / "u.xdmf"))
     reader.Update()

@@ -71,7 +71,7 @@ def test_a_transform_of_some_modes(sizes, kind, options, shape, modes, platform,
         def everything(x, k):
             there = fft(x)
             back = fft.inverse(there)
-            waves = fft.wavenumbers(box=dops.Box((1.0, 2.0, 3.0)))
+            waves = fft.replace(box=dops.Box((1.0, 2.0, 3.0))).wavenumbers()
             return there, back, fft(back), fft.inverse(k), fft.T(k), fft.inverse.H(x), waves, fft.multiplicity()
 
         there, back, again, expanded, transposed, adjoint, waves, multiplicity = everything(x, k)

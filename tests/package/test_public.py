@@ -83,7 +83,7 @@ EXTEND = {
     "AbstractProducts",
     *("AbstractTransform", "AbstractTuner", "Blocks", "Box", "Call", "Caller", "Clear", "Counters", "Crop", "DFT"),
     *("Decomposition", "Extend", "Form", "Fourier", "LocalTransform", "Move", "Plan", "Resize", "Run", "Scale", "Task"),
-    *("check_bases", "check_box", "check_components", "check_count", "check_fft", "check_flag", "check_modes"),
+    *("check_bases", "check_components", "check_count", "check_fft", "check_flag", "check_modes"),
     *("check_norm", "check_number", "check_one_or_each", "check_shape", "check_up_to", "move"),
     *(
         "axis_names",

@@ -46,9 +46,9 @@ def test_diffusion_and_advection_are_solved_exactly_in_one_step():
         phases = [q * (x - c * time) for q, c, x in zip(k, velocity, grid(shape, lengths))]
         return np.exp(-0.01 * (k @ k) * time) * np.cos(sum(phases))
 
-    advection = pde.Advection(transform(shape, (2, 4)), velocity, 0.01, dops.Box(lengths))
+    advection = pde.Advection(transform(shape, (2, 4), box=dops.Box(lengths)), velocity, 0.01)
     assert_close(after(advection, wave(0), 0.5, 1), wave(0.5), 1e-12)
-    diffusion = pde.Diffusion(transform(shape), 0.01, dops.Box(lengths))
+    diffusion = pde.Diffusion(transform(shape, box=dops.Box(lengths)), 0.01)
     decayed = math.exp(-0.01 * (k @ k) * 0.5) * wave(0)
     for order in (1, 2, 3, 4):
         assert_close(after(diffusion, np.stack([wave(0)] * 2), 0.5, 1, order), np.stack([decayed] * 2), 1e-12)
@@ -92,7 +92,7 @@ def test_burgers_has_the_solution_of_cole_and_hopf():
         slope = [-a * np.sin(x) * np.cos(2 * y), -2 * a * np.cos(x) * np.sin(2 * y), b * np.cos(z / 2) / 2]
         return -2 * viscosity * np.stack(slope) / heat
 
-    equation = pde.Burgers(transform(x.shape, (8, 1)), viscosity, dops.Box(lengths))
+    equation = pde.Burgers(transform(x.shape, (8, 1), box=dops.Box(lengths)), viscosity)
     assert_close(after(equation, velocity(0), 1.0, 20), velocity(1.0), 1e-6)
 
 
@@ -103,9 +103,8 @@ def test_kuramoto_sivashinsky_term_by_term():
     k = 1 / 9 + 1 / 4
     slope = [-np.sin(x), np.cos(y / 3) * np.cos(z / 2) / 3, -np.sin(y / 3) * np.sin(z / 2) / 2]
     linear = (k - k**2) * np.sin(y / 3) * np.cos(z / 2)  # The linear part of cos x is zero.
-    assert_close(
-        rate(pde.KuramotoSivashinsky(transform(x.shape), dops.Box(lengths)), u), linear - sum(s**2 for s in slope) / 2
-    )
+    equation = pde.KuramotoSivashinsky(transform(x.shape, box=dops.Box(lengths)))
+    assert_close(rate(equation, u), linear - sum(s**2 for s in slope) / 2)
 
 
 @pytest.mark.promotes_ranks
@@ -122,7 +121,8 @@ def test_exponax_takes_the_same_steps():
     u = np.asarray(kept.inverse(kept(random_field((3, n, n, n)))))
     solenoidal = np.asarray(spectral.LerayProjection(fft)(u))
     front = np.broadcast_to(u[0].mean((0, 1)), u[0].shape)  # `front` varies only along z.
-    ns, burgers, ks = pde.NavierStokes(fft, 0.02), pde.Burgers(fft, 0.1), pde.KuramotoSivashinsky(fft, dops.Box(9.0))
+    ns, burgers = pde.NavierStokes(fft, 0.02), pde.Burgers(fft, 0.1)
+    ks = pde.KuramotoSivashinsky(fft.replace(box=dops.Box(9.0)))
     steppers = exponax.stepper
     for equation, field, order, stepper in (
         (ns, solenoidal, 2, steppers.NavierStokesVelocity(3, 2 * np.pi, n, dt, diffusivity=0.02, order=2)),
@@ -195,7 +195,16 @@ def test_bad_input_is_refused(plain):
             lambda: plain.pde.Advection(fft, (1.0, 2.0)),
             r"`velocity` must be a tuple of one number for each of x, y, z",
         ),
-        (lambda: plain.pde.KuramotoSivashinsky(fft, (1, 2, 3)), r"`box` must be a `Box`.*got \(1, 2, 3\)"),
+        (lambda: fft.replace(box=(1, 2, 3)), r"`box` must be a `Box`.*got \(1, 2, 3\)"),
+        (lambda: fft.replace(box=plain.Box((1.0, 2.0))), r"`box` has 2 lengths, but the grid has 3 axes"),
+        *(
+            (lambda make=make: make(fft), r"`fft` must be built with a `box`.*got no box")
+            for make in (
+                plain.pde.KuramotoSivashinsky,
+                plain.pde.KuramotoSivashinskyConservative,
+                plain.pde.KortewegDeVries,
+            )
+        ),
         (lambda: plain.pde.NavierStokes(fft, 1.0, forcing=3), r"`forcing` must be a function.*got 3"),
         (lambda: plain.pde.NavierStokes(plain.FFT3D(make_mesh((1, 1))), 1.0), r"`fft` must be built with a `shape`"),
         (lambda: plain.pde.NavierStokes(None, 1.0), r"`fft` must be an `FFT` or a `Transform`; got None"),
@@ -207,7 +216,7 @@ def test_bad_input_is_refused(plain):
             for make in (
                 lambda f: plain.pde.NavierStokes(f, 1.0),
                 lambda f: plain.pde.Burgers(f, 1.0),
-                lambda f: plain.pde.KuramotoSivashinsky(f, plain.Box()),
+                lambda f: plain.pde.KuramotoSivashinsky(f.replace(box=plain.Box())),
             )
         ),
         (lambda: plain.pde.RealSpace(fft), r"`equation` must be an `AbstractEquation`, .*; got FFT3D"),

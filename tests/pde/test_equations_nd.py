@@ -51,7 +51,7 @@ def test_rates_are_equal_to_those_of_numpy(shape, sizes, axes):
     cases = {
         "burgers": (pde.Burgers(fft, nu), u, nu * laplacian(u) - advected(u)),
         "front": (
-            pde.KuramotoSivashinsky(fft, dops.Box()),
+            pde.KuramotoSivashinsky(fft.replace(box=dops.Box())),
             s,
             -cut(sum(d(s, i) ** 2 for i in range(ndim))) / 2 - laplacian(s) - laplacian(laplacian(s)),
         ),
@@ -90,7 +90,7 @@ def test_burgers_in_two_dimensions_has_the_solution_of_cole_and_hopf():
         slope = [-a * np.sin(x) * np.cos(2 * y) + b * np.cos(x), -2 * a * np.cos(x) * np.sin(2 * y)]
         return -2 * viscosity * np.stack(slope) / heat
 
-    equation = pde.Burgers(transform(x.shape, (4,)), viscosity, dops.Box((2 * np.pi, np.pi)))
+    equation = pde.Burgers(transform(x.shape, (4,), box=dops.Box((2 * np.pi, np.pi))), viscosity)
     assert_close(after(equation, velocity(0), 1.0, 20), velocity(1.0), 1e-6)
 
 

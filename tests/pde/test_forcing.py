@@ -1,4 +1,4 @@
-"""Tests of forcings: they get the whole state of their equation, and must fit the transform and the box of it."""
+"""Tests of forcings: they get the whole state of their equation, and must fit the transform of it."""
 
 import functools
 import itertools
@@ -25,7 +25,6 @@ class Drag(AbstractProducts):
     """A term of a user: a linear drag on any number of components."""
 
     fft: dops.FFT | dops.Transform
-    box: dops.Box = BOX
     dealiasing: ClassVar = None
     first_basis: ClassVar = dops.Chebyshev
 
@@ -42,26 +41,22 @@ def walls(**options):
     return dops.Transform(make_mesh((2, 2)), **({"shape": (11, 8, 8), "bases": bases, "pad": True} | options))
 
 
-# Each function makes an equation with a forcing. Its arguments are the forcing, the transform, the box and the rule.
+# Each function makes an equation with a forcing. Its arguments are the forcing, the transform and the rule.
 EQUATIONS = {
-    "navier-stokes": lambda f, fft, box, rule: pde.NavierStokes(fft, 0.1, box, forcing=f, dealiasing=rule),
-    "in a scalar": lambda f, fft, box, rule: pde.PassiveScalar(
-        pde.NavierStokes(fft, 0.1, box, forcing=f, dealiasing=rule), 0.1
-    ),
-    "of a scalar": lambda f, fft, box, rule: pde.PassiveScalar(
-        pde.Burgers(fft, 0.1, box, dealiasing=rule), 0.1, forcing=f
-    ),
-    "vorticity": lambda f, fft, box, rule: pde.VorticityNavierStokes(fft, 0.1, box, forcing=f, dealiasing=rule),
-    "channel": lambda f, fft, box, rule: pde.Channel(fft, 0.1, box, forcing=f, dealiasing=rule),
-    "convection": lambda f, fft, box, rule: pde.RayleighBenard(fft, 1e3, 1.0, box, forcing=f, dealiasing=rule),
+    "navier-stokes": lambda f, fft, rule: pde.NavierStokes(fft, 0.1, forcing=f, dealiasing=rule),
+    "in a scalar": lambda f, fft, rule: pde.PassiveScalar(pde.NavierStokes(fft, 0.1, forcing=f, dealiasing=rule), 0.1),
+    "of a scalar": lambda f, fft, rule: pde.PassiveScalar(pde.Burgers(fft, 0.1, dealiasing=rule), 0.1, forcing=f),
+    "vorticity": lambda f, fft, rule: pde.VorticityNavierStokes(fft, 0.1, forcing=f, dealiasing=rule),
+    "channel": lambda f, fft, rule: pde.Channel(fft, 0.1, forcing=f, dealiasing=rule),
+    "convection": lambda f, fft, rule: pde.RayleighBenard(fft, 1e3, 1.0, forcing=f, dealiasing=rule),
 }
-# Each function makes a force. Its arguments are the transform, the box and the rule.
+# Each function makes a force. Its arguments are the transform and the rule.
 FORCES = {
-    "smagorinsky": lambda fft, box, rule: pde.Smagorinsky(fft, 0.1, box, dealiasing=rule),
-    "kolmogorov": lambda fft, box, rule: pde.KolmogorovForcing(fft, 1, 1.0, box, dealiasing=rule),
-    "vorticity": lambda fft, box, rule: pde.KolmogorovForcing(fft, 1, 1.0, box, of="vorticity", dealiasing=rule),
-    "equation": lambda fft, box, rule: pde.HyperDiffusion(pde.state_transform(fft, rule), 0.1, box),
-    "own": lambda fft, box, rule: Drag(pde.state_transform(fft, rule), box),
+    "smagorinsky": lambda fft, rule: pde.Smagorinsky(fft, 0.1, dealiasing=rule),
+    "kolmogorov": lambda fft, rule: pde.KolmogorovForcing(fft, 1, 1.0, dealiasing=rule),
+    "vorticity": lambda fft, rule: pde.KolmogorovForcing(fft, 1, 1.0, of="vorticity", dealiasing=rule),
+    "equation": lambda fft, rule: pde.HyperDiffusion(pde.state_transform(fft, rule), 0.1),
+    "own": lambda fft, rule: Drag(pde.state_transform(fft, rule)),
 }
 PAIRS = [
     *itertools.product(["navier-stokes", "in a scalar"], ["smagorinsky", "kolmogorov", "equation", "own"]),
@@ -80,56 +75,59 @@ WRAPPERS = {
 
 
 def of_equation(equation: str):
-    """Return a function that makes transforms for an equation, and the box of the equation."""
+    """Return a function that makes transforms for an equation."""
     if equation == "vorticity":
-        return functools.partial(transform, shape=(8, 8), axes=("x",)), BOX
+        return functools.partial(transform, shape=(8, 8), axes=("x",), box=BOX)
     if equation in ("channel", "convection"):
-        return walls, dops.Box((1.0, 3.0, 3.0))
-    return transform, BOX
+        return functools.partial(walls, box=dops.Box((1.0, 3.0, 3.0)))
+    return functools.partial(transform, box=BOX)
 
 
-def others(make, box):
+def others(make):
     """Yield what differs, and the arguments of a force that was built for another equation."""
-    fft, rule, lengths = make(), Truncate(), box.with_axes(len(make().bases)).lengths
-    yield "`norm` is 'forward' in .*, but 'backward'", (make(norm="forward"), box, rule)
-    yield r"`shape` is \[.*12\] in .*, but \[.*8\]", (make(shape=(*fft.decomposition.shape[:-1], 12)), box, rule)
-    yield r"`(modes|dealiasing|norm)` is .*, but", (fft, box, Truncate(1 / 2))
-    yield r"`(modes|dealiasing|norm)` is .*, but", (fft, box, Pad(3 / 2))
-    yield r"`(modes|dealiasing|norm)` is .*, but", (fft, box, None)
-    yield "the boxes differ", (fft, dops.Box((lengths[0], *(2 * length for length in lengths[1:]))), rule)
+    fft, rule = make(), Truncate()
+    height, *widths = fft.box_lengths
+    yield "`norm` is 'forward' in .*, but 'backward'", (make(norm="forward"), rule)
+    yield r"`shape` is \[.*12\] in .*, but \[.*8\]", (make(shape=(*fft.decomposition.shape[:-1], 12)), rule)
+    yield r"`(modes|dealiasing|norm)` is .*, but", (fft, Truncate(1 / 2))
+    yield r"`(modes|dealiasing|norm)` is .*, but", (fft, Pad(3 / 2))
+    yield r"`(modes|dealiasing|norm)` is .*, but", (fft, None)
+    yield "the boxes differ", (make(box=dops.Box((height, *(2 * width for width in widths)))), rule)
+    if not any(basis.has_walls for basis in fft.bases):
+        yield "the boxes differ", (make(box=None), rule)  # The default box is a box, too.
 
 
 @pytest.mark.parametrize(("equation", "force"), PAIRS)
 def test_forces_of_other_equations_are_refused(equation, force):
     """An equation refuses a force with another transform, box or rule. The error names the two values."""
-    make, box = of_equation(equation)
-    given = (make(), box, Truncate())
+    make = of_equation(equation)
+    given = (make(), Truncate())
     for wrap in WRAPPERS.values():
         EQUATIONS[equation](wrap(FORCES[force](*given)), *given)
-    for i, (message, arguments) in enumerate(others(make, box)):
+    for i, (message, arguments) in enumerate(others(make)):
         wrap = list(WRAPPERS.values())[i % len(WRAPPERS)]
-        with pytest.raises(ValueError, match=rf"`forcing` must have the `fft`, the `box` and .*; got .*{message}"):
+        with pytest.raises(ValueError, match=rf"`forcing` must have the `fft` and .*; got .*{message}"):
             EQUATIONS[equation](wrap(FORCES[force](*arguments)), *given)
 
 
 def test_forces_on_other_states_and_devices_are_refused():
-    flat, cube = transform((8, 8), axes=("x",)), transform()
-    curl, force = FORCES["vorticity"](flat, BOX, Truncate()), FORCES["kolmogorov"](flat, BOX, Truncate())
+    flat, cube = transform((8, 8), axes=("x",), box=BOX), transform(box=BOX)
+    curl, force = FORCES["vorticity"](flat, Truncate()), FORCES["kolmogorov"](flat, Truncate())
     for make, message in (
-        (lambda: pde.NavierStokes(flat, 0.1, BOX, forcing=curl), r"components .* is \(\) in .*, but \(2,\)"),
-        (lambda: pde.VorticityNavierStokes(flat, 0.1, BOX, forcing=force), r"components .* is \(2,\) in .*, but \(\)"),
+        (lambda: pde.NavierStokes(flat, 0.1, forcing=curl), r"components .* is \(\) in .*, but \(2,\)"),
+        (lambda: pde.VorticityNavierStokes(flat, 0.1, forcing=force), r"components .* is \(2,\) in .*, but \(\)"),
         (
             lambda: pde.PassiveScalar(
-                pde.NavierStokes(cube, 0.1, BOX), 0.1, forcing=FORCES["smagorinsky"](cube, BOX, Truncate())
+                pde.NavierStokes(cube, 0.1), 0.1, forcing=FORCES["smagorinsky"](cube, Truncate())
             ),
             r"components .* is \(3,\) in .*, but \(4,\)",
         ),
         (
-            lambda: pde.NavierStokes(cube, 0.1, BOX, forcing=pde.Smagorinsky(transform(sizes=(4, 2)), 0.1, BOX)),
+            lambda: pde.NavierStokes(cube, 0.1, forcing=pde.Smagorinsky(transform(sizes=(4, 2), box=BOX), 0.1)),
             "the meshes differ",
         ),
     ):
-        with pytest.raises(ValueError, match=rf"`forcing` must have the `fft`, .*{message}"):
+        with pytest.raises(ValueError, match=rf"`forcing` must have the `fft` and .*{message}"):
             make()
 
 
@@ -139,8 +137,8 @@ def test_the_transform_of_states_before_the_equation_exists(rule):
         fft = transform(norm=norm)
         for equation in (pde.NavierStokes(fft, 0.1, dealiasing=rule), pde.SwiftHohenberg(fft, 0.1, dealiasing=rule)):
             assert pde.state_transform(fft, rule) == equation.transform
-    channel = pde.Channel(walls(), 0.1, dops.Box(1.0), dealiasing=rule)
-    assert pde.state_transform(walls(), rule) == channel.transform
+    between = walls(box=dops.Box(1.0))
+    assert pde.state_transform(between, rule) == pde.Channel(between, 0.1, dealiasing=rule).transform
     assert pde.state_transform(fft, None) == pde.Diffusion(fft, 0.1).transform
 
 
@@ -166,8 +164,8 @@ def test_a_force_may_depend_on_a_scalar():
 @pytest.mark.parametrize("equation", EQUATIONS)
 def test_components_that_a_state_does_not_have(equation):
     """A forcing that reads a missing component raises an error. By default, JAX reads the last component instead."""
-    make, box = of_equation(equation)
-    made = lambda index: EQUATIONS[equation](lambda t, u, args: 0 * u + 0 * u[index][None], make(), box, Truncate())
+    make = of_equation(equation)
+    made = lambda index: EQUATIONS[equation](lambda t, u, args: 0 * u + 0 * u[index][None], make(), Truncate())
     shape = made(0).in_structure.components + made(0).transform.out_layout.shape
     u = jax.ShapeDtypeStruct(shape, complex)
     count = 3 if equation == "in a scalar" else shape[0]

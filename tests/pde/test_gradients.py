@@ -78,10 +78,10 @@ def test_as_many_steps_are_taken_as_the_formula_says():
 
 
 def kuramoto(order, kind="auto", sizes=(1, 1), shape=(8, 4, 4)):
-    fft = FFT3D(make_mesh(sizes, kind), shape=shape, pad=True, real=True, norm="forward")
+    fft = FFT3D(make_mesh(sizes, kind), shape=shape, box=Box(12.0), pad=True, real=True, norm="forward")
 
     def make(speed=1.0, dt=0.1):
-        equation = pde.KuramotoSivashinsky(fft, Box(12.0), scale=speed)
+        equation = pde.KuramotoSivashinsky(fft, scale=speed)
         return pde.SBDF(equation, dt, 2) if order is None else pde.ETDRK(equation, dt, order)
 
     transform = make().equation.transform  # pyright: ignore[reportAttributeAccessIssue]

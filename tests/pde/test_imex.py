@@ -69,8 +69,9 @@ def projection():
 
 def flame(sizes=(1,), kind="auto", shape=(16,), dtype=np.float64):
     """Return a spectral equation and a state."""
-    fft = FFT(make_mesh(sizes, kind), ndim=len(shape), shape=shape, pad=True, real=True, norm="forward")
-    equation = pde.KuramotoSivashinsky(fft, Box(9.0))
+    options = {"ndim": len(shape), "shape": shape, "box": Box(9.0)}
+    fft = FFT(make_mesh(sizes, kind), **options, pad=True, real=True, norm="forward")
+    equation = pde.KuramotoSivashinsky(fft)
     return equation, equation.transform(fft.decomposition.shard(random_field(shape, dtype)))
 
 
@@ -289,8 +290,8 @@ def test_bad_input_is_refused(plain):
         def resolvent(self, u, h):
             return u[1:] if self.part == "resolvent" else u
 
-    fft = plain.FFT3D(make_mesh((1, 1)), shape=(4, 4, 4), real=True)
-    equation = plain.pde.KuramotoSivashinsky(fft, plain.Box(1.0))
+    fft = plain.FFT3D(make_mesh((1, 1)), shape=(4, 4, 4), box=plain.Box(1.0), real=True)
+    equation = plain.pde.KuramotoSivashinsky(fft)
     u = equation.transform(random_field((4, 4, 4)))
     solvers = plain.pde.IMEXRK(equation, 0.1), plain.pde.SBDF(equation, 0.1), plain.pde.SBDF(equation, 0.1, 3)
     one, two, three = solvers
@@ -311,7 +312,7 @@ def test_bad_input_is_refused(plain):
         (lambda: three.rollout(history, 2), r"`u` must be a `History` of an `SBDF` of order 3; got one of order 2"),
         *(
             (
-                lambda make=make, part=part: make(Wrong(fft, plain.Box(1.0), part=part), 0.1).rollout(u, 2),
+                lambda make=make, part=part: make(Wrong(fft, part=part), 0.1).rollout(u, 2),
                 rf"`equation.{part}` must return an array with .* of the state, complex128 \(3, 3, 2\); got",
             )
             for make in (plain.pde.IMEXRK, plain.pde.SBDF)

@@ -23,8 +23,8 @@ def waves(nyquist):
 
 def test_the_velocity_of_a_vorticity():
     """The rate of a vorticity equals NumPy's. All modes of the vorticity are alive."""
-    fft = dops.FFT2D(make_mesh((2,)), shape=SHAPE, real=True, pad=True)
-    equation = pde.VorticityNavierStokes(fft, 0.1, BOX, dealiasing=None)
+    fft = dops.FFT2D(make_mesh((2,)), shape=SHAPE, box=BOX, real=True, pad=True)
+    equation = pde.VorticityNavierStokes(fft, 0.1, dealiasing=None)
     w = random_field(SHAPE)
     rate = jax.jit(lambda w: equation.fields(equation(0.0, equation.state(w))))(fft.decomposition.shard(w))
     (kx, ky), (qx, qy) = waves(True), waves(False)
@@ -38,11 +38,11 @@ def test_the_velocity_of_a_vorticity():
 @pytest.mark.parametrize("name", ["dispersion", "korteweg-de vries"])
 def test_third_derivatives(name):
     """In `∂/∂x ∇²`, a Nyquist mode along y keeps its second derivative along y."""
-    fft = dops.FFT2D(make_mesh((2,)), shape=SHAPE, real=True, pad=True)
+    fft = dops.FFT2D(make_mesh((2,)), shape=SHAPE, box=BOX, real=True, pad=True)
     if name == "dispersion":
-        equation, c = pde.Dispersion(fft, (0.3, -0.2), BOX), (0.3, -0.2)
+        equation, c = pde.Dispersion(fft, (0.3, -0.2)), (0.3, -0.2)
     else:
-        equation, c = pde.KortewegDeVries(fft, BOX, scale=0.0, dealiasing=None), (-1.0, -1.0)
+        equation, c = pde.KortewegDeVries(fft, scale=0.0, dealiasing=None), (-1.0, -1.0)
     u = random_field(SHAPE)
     rate = jax.jit(lambda u: equation.fields(equation(0.0, equation.state(u))))(fft.decomposition.shard(u))
     (kx, ky), (qx, qy) = waves(True), waves(False)
@@ -56,17 +56,17 @@ def test_diffusion_between_walls(flow):
     shape, lengths = ((20, 8, 6), (1.0, 3.0, 2.0)) if flow == "channel in three dimensions" else ((20, 8), (1.0, 3.0))
     bases = (dops.Chebyshev(), *[dops.Fourier()] * (len(shape) - 2), dops.Fourier(half=True))
     mesh = make_mesh((2,))
-    fft = dops.Transform(mesh, shape=shape, bases=bases, axes="x", pad=True)
+    fft = dops.Transform(mesh, shape=shape, bases=bases, box=dops.Box(lengths), axes="x", pad=True)
     grid = np.meshgrid(*(b.points(n) for b, n in zip(bases, shape)), indexing="ij")
     last = np.cos(np.pi * shape[-1] * grid[-1])  # (-1)^j, the Nyquist mode along the last axis
     mode = np.sin(np.pi * grid[0]) * last
     squared = np.pi**2 + (np.pi * shape[-1] / lengths[-1]) ** 2
     h = 0.01
     if flow == "convection":
-        equation = pde.RayleighBenard(fft, 1e2, 1.0, dops.Box(lengths), bottom=0.0, top=0.0, dealiasing=None)
+        equation = pde.RayleighBenard(fft, 1e2, 1.0, bottom=0.0, top=0.0, dealiasing=None)
         u, diffusivity = np.stack([0 * mode, mode, 2 * mode]), 0.1
     else:
-        equation = pde.Channel(fft, 0.5, dops.Box(lengths), dealiasing=None)
+        equation = pde.Channel(fft, 0.5, dealiasing=None)
         diffusivity = 0.5
         if len(shape) == 3:
             mode = mode * np.cos(2 * np.pi * grid[1])

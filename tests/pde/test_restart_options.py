@@ -21,8 +21,9 @@ def make(
 ):
     """Return an integrator. The options are those of the transform, except `viscosity`, `drag` and `forcing`."""
     physics = {name: options.pop(name) for name in ("viscosity", "drag", "forcing") if name in options}
-    fft = dops.FFT(make_mesh(sizes), shape=shape, axes="x", pad=True, **({"real": True} | options))
-    physics = {"viscosity": 0.1, "box": dops.Box(box), "dealiasing": rule} | physics
+    options = {"shape": shape, "box": dops.Box(box), "axes": "x", "pad": True, "real": True} | options
+    fft = dops.FFT(make_mesh(sizes), **options)
+    physics = {"viscosity": 0.1, "dealiasing": rule} | physics
     return method(equation(fft, **physics), 0.1, *(() if method is pde.IMEXRK else (order,)))
 
 
@@ -94,7 +95,7 @@ def friction(t, u, args):
 
 
 CHANGES = {
-    "box": ({"box": 4.0}, r"solver.equation.box was \[2.0\], and is \[4.0\]"),
+    "box": ({"box": 4.0}, r"solver.equation.fft.box was \[2.0, 2.0\], and is \[4.0, 4.0\]"),
     "viscosity": ({"viscosity": 0.2}, "solver.equation.viscosity was 0.1, and is 0.2"),
     "array": ({"viscosity": jnp.float32(0.25)}, "solver.equation.viscosity was 0.1, and is 0.25"),
     "drag": ({"drag": 1}, "solver.equation.drag was 0.0, and is 1"),
@@ -118,7 +119,7 @@ def test_a_warning_says_what_changes_the_physics(tmp_path, saved, name):
 
 def test_a_warning_names_all_changes_once(tmp_path):
     """A run warns of changes at its first restart only, because the next checkpoint has the new options."""
-    forces = [pde.KolmogorovForcing(make().equation.fft, 1, a, dops.Box(2.0), dealiasing=None) for a in (1.0, 2.0)]
+    forces = [pde.KolmogorovForcing(make().equation.fft, 1, a, dealiasing=None) for a in (1.0, 2.0)]
     run(make(forcing=forces[0]), tmp_path, args={"rate": 1.0, "weights": np.arange(3)})
     solver = make(forcing=(forces[1], friction), viscosity=0.3)
     u = solver.equation.state(solver.equation.fft.decomposition.shard(field()))
@@ -160,7 +161,7 @@ def test_other_bases_and_dtypes_are_refused(tmp_path):
         u = solver.equation.state(fft.decomposition.shard(np.ones((8, 8), dtype)))
         return pde.simulate(solver, u, 0.1, checkpoint=tmp_path, progress=False)
 
-    options = {"shape": (8, 8), "axes": "x"}
+    options = {"shape": (8, 8), "box": dops.Box(), "axes": "x"}
     walls = dops.Transform(make_mesh((2,)), bases=(dops.Cosine(2), dops.Fourier()), **options)
     start(walls, complex)
     for bases, message in (

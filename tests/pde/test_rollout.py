@@ -56,8 +56,8 @@ def third_order(equation, dt):
 
 def chaos(make=first_order, sizes=(1, 1), kind="auto", shape=(8, 4, 4)):
     """Return a cheap nonlinear solver and a state."""
-    fft = FFT3D(make_mesh(sizes, kind), shape=shape, pad=True, real=True, norm="forward")
-    solver = make(pde.KuramotoSivashinsky(fft, Box(12.0)), 0.1)
+    fft = FFT3D(make_mesh(sizes, kind), shape=shape, box=Box(12.0), pad=True, real=True, norm="forward")
+    solver = make(pde.KuramotoSivashinsky(fft), 0.1)
     fft = solver.equation.transform
     return solver, fft(fft.decomposition.shard(random_field(shape)))
 
@@ -180,10 +180,10 @@ def test_multi_step_methods_take_no_control(plain):
     pde = plain.pde
     fft = plain.FFT(make_mesh((1,)), shape=(8,), real=True)
     bases = (plain.Chebyshev(), plain.Fourier(half=True))
-    walls = plain.Transform(make_mesh((1,)), shape=(9, 8), bases=bases)
+    walls = plain.Transform(make_mesh((1,)), shape=(9, 8), bases=bases, box=plain.Box(1.0))
     for equation, shape, methods in (
         (pde.Diffusion(fft, 1.0), (8,), "`ETDRK` or `IMEXRK`"),
-        (pde.Channel(walls, 1.0, plain.Box(1.0)), (2, 9, 8), "`IMEXRK`"),
+        (pde.Channel(walls, 1.0), (2, 9, 8), "`IMEXRK`"),
     ):
         solver = pde.SBDF(equation, 0.1)
         with pytest.raises(TypeError, match=rf"For `{type(equation).__name__}`, the one-step methods are {methods}\."):

@@ -35,7 +35,7 @@ def test_a_soliton_keeps_its_shape():
     """The soliton `c/2 sech²(√c/2 (x - c t))` solves `∂u/∂t = -6 u ∂u/∂x - ∂³u/∂x³`."""
     (x,) = grid((96,), (30.0,))
     soliton = lambda time: 0.75 / np.cosh(np.sqrt(1.5) / 2 * (x - 12 - 1.5 * time)) ** 2
-    equation = pde.KortewegDeVries(transform((96,)), dops.Box(30.0), scale=6.0)
+    equation = pde.KortewegDeVries(transform((96,), box=dops.Box(30.0)), scale=6.0)
     assert_close(after(equation, soliton(0), 2.0, 100), soliton(2.0), 1e-5)
 
 
@@ -55,7 +55,7 @@ def test_waves_are_exact_in_one_step(order):
         rate = 0.5 + frequency * np.sin(phase) - 1.7 * 2 * np.pi * standing * np.sin(1.7 * 2 * np.pi * t)
         return np.stack([height, rate])
 
-    equation = pde.Wave(transform((8, 6), (2,)), 1.7, dops.Box((2.0, 3.0)))
+    equation = pde.Wave(transform((8, 6), (2,), box=dops.Box((2.0, 3.0))), 1.7)
     batch = np.stack([state(0.0), state(1.0)])
     assert_close(after(equation, batch, 0.9, 1, order), np.stack([state(0.9), state(1.9)]), 1e-12)
 
@@ -126,8 +126,8 @@ def test_a_condensate_conserves_particles_and_energy():
 @pytest.mark.parametrize(("shape", "sizes"), [((9, 10), (2,)), ((8, 9, 10), (2, 2))])
 def test_smagorinsky_is_equal_to_numpy(shape, sizes):
     ndim, lengths = len(shape), (2 * np.pi, np.pi, 3.0)[: len(shape)]
-    fft, box = transform(shape, sizes), dops.Box(lengths)
-    model = pde.Smagorinsky(fft, 0.17, box)
+    fft = transform(shape, sizes, box=dops.Box(lengths))
+    model = pde.Smagorinsky(fft, 0.17)
     k = np.meshgrid(*(2 * np.pi * np.fft.fftfreq(n, w / n) for n, w in zip(shape, lengths)), indexing="ij")
     kept = np.prod([3 * abs(q) * w / (2 * np.pi) < n for q, n, w in zip(k, shape, lengths)], axis=0)
     d = lambda f, axis: np.fft.ifftn(1j * k[axis] * kept * np.fft.fftn(f)).real
@@ -147,9 +147,9 @@ def test_smagorinsky_is_equal_to_numpy(shape, sizes):
     if ndim == 2:
         still = jax.jit(jax.grad(lambda u: jnp.sum(abs(model(0.0, u)) ** 2)))(jnp.zeros_like(spectrum[0]))
         assert np.isfinite(still).all()
-        equation = pde.NavierStokes(fft, 0.1, box, forcing=(model, lambda t, u, args: args))
-        rates = jax.jit(equation)(0.0, spectrum, force), jax.jit(pde.NavierStokes(fft, 0.1, box))(0.0, spectrum)
-        projected = dops.spectral.LerayProjection(fft, box)(fft.decomposition.shard(expected))
+        equation = pde.NavierStokes(fft, 0.1, forcing=(model, lambda t, u, args: args))
+        rates = jax.jit(equation)(0.0, spectrum, force), jax.jit(pde.NavierStokes(fft, 0.1))(0.0, spectrum)
+        projected = dops.spectral.LerayProjection(fft)(fft.decomposition.shard(expected))
         assert_close(equation.transform.inverse(rates[0] - rates[1]), 2 * projected, 1e-10)
 
 
@@ -172,25 +172,25 @@ def test_scalars_are_transported_by_the_flow():
 @pytest.mark.parametrize(("shape", "sizes"), [((12, 9), (3,)), ((6, 9, 5), (2, 2))])
 def test_kolmogorov_forcing_is_a_sine(shape, sizes):
     y, ndim = grid(shape)[1], len(shape)
-    fft, box = transform(shape, sizes, norm="ortho"), dops.Box((1.0, 2.0, 3.0)[:ndim])
-    force = pde.KolmogorovForcing(fft, 2, 1.5, box)
+    fft = transform(shape, sizes, norm="ortho", box=dops.Box((1.0, 2.0, 3.0)[:ndim]))
+    force = pde.KolmogorovForcing(fft, 2, 1.5)
     u = jnp.zeros(force.transform(random_field((2, ndim, *shape))).shape, complex)
     expected = np.zeros((2, ndim, *shape))
     expected[:, 0] = 1.5 * np.sin(2 * y)
     assert_close(fft.decomposition.gather(force.transform.inverse(jax.jit(force)(0.0, u))), expected, 1e-12)
     if ndim == 2:
-        curl = pde.KolmogorovForcing(fft, 2, 1.5, box, of="vorticity")
+        curl = pde.KolmogorovForcing(fft, 2, 1.5, of="vorticity")
         expected = -1.5 * 2 * np.pi * np.cos(2 * y)
         assert_close(fft.decomposition.gather(force.transform.inverse(jax.jit(curl)(0.0, u[0, 0]))), expected, 1e-12)
 
 
 def quadratic_and_cubic(shape, quadratic, cubic) -> dict:
     """Return equations with all kinds of quadratic and cubic products, and the number of components of each state."""
-    real, waves, ndim = transform(shape), transform(shape, real=False), len(shape)
+    real, waves, ndim = transform(shape, box=dops.Box()), transform(shape, real=False), len(shape)
     return {
         "burgers": (pde.Burgers(real, 0.1, dealiasing=quadratic), ndim),
-        "conservative": (pde.KuramotoSivashinskyConservative(real, dops.Box(), dealiasing=quadratic), ndim),
-        "ks": (pde.KuramotoSivashinsky(real, dops.Box(), dealiasing=quadratic), None),
+        "conservative": (pde.KuramotoSivashinskyConservative(real, dealiasing=quadratic), ndim),
+        "ks": (pde.KuramotoSivashinsky(real, dealiasing=quadratic), None),
         "flow": (pde.PassiveScalar(pde.NavierStokes(real, 0.1, dealiasing=quadratic), 0.1), ndim + 1),
         "vorticity": (pde.VorticityNavierStokes(real, 0.1, dealiasing=quadratic), None),
         "swift": (pde.SwiftHohenberg(real, 0.1, dealiasing=cubic), None),
@@ -219,7 +219,7 @@ PARAMETERS = {
     "wave": lambda fft, c: pde.Wave(fft, c),
     "swift": lambda fft, c: pde.SwiftHohenberg(fft, 0.3, critical=c, polynomial=(0.0, 0.1, c)),
     "gray": lambda fft, c: pde.GrayScott(fft, (c / 10, 0.1), c, 0.3),
-    "kdv": lambda fft, c: pde.KortewegDeVries(fft, dops.Box(5.0), scale=c, dispersivity=c),
+    "kdv": lambda fft, c: pde.KortewegDeVries(fft, scale=c, dispersivity=c),
     "diffusion": lambda fft, c: pde.Diffusion(fft, ((c, c / 3), (c / 3, 1.0))),
     "flow": lambda fft, c: pde.PassiveScalar(
         pde.NavierStokes(
@@ -233,7 +233,7 @@ PARAMETERS = {
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_derivatives_by_parameters_are_those_of_finite_differences(name):
-    fft = transform((8, 8), norm="forward")
+    fft = transform((8, 8), norm="forward", box=dops.Box(5.0) if name == "kdv" else dops.Box())
     lead = {"wave": (2,), "gray": (2,), "flow": (3,)}.get(name, ())
     start = fft.decomposition.shard(0.5 + 0.3 * random_field((*lead, 8, 8)))
 
@@ -247,6 +247,29 @@ def test_derivatives_by_parameters_are_those_of_finite_differences(name):
 
     (above, _), (below, _), (_, derivative) = map(loss, (0.6 + 1e-5, 0.6 - 1e-5, 0.6))
     assert_close(derivative, (above - below) / 2e-5, 1e-7)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("ks", "auto"), ("ks", "explicit"), ("wave", "auto"), ("kdv", "explicit"), ("flow", "explicit")]
+)
+def test_derivatives_by_lengths_of_the_box_are_those_of_finite_differences(name, kind):
+    fft = transform((8, 8), (2,), kind, norm="forward")
+    lead = {"wave": (2,), "flow": (3,)}.get(name, ())
+    start = fft.decomposition.shard(0.5 + 0.3 * random_field((*lead, 8, 8)))
+    make = {"ks": lambda fft, c: pde.KuramotoSivashinsky(fft, scale=c)} | PARAMETERS
+
+    def loss(length):
+        """Return a number that depends on two steps in a box whose second length is a constant."""
+        equation = make[name](fft.replace(box=dops.Box((length, 3.0))), 0.6)
+        u, _ = pde.ETDRK(equation, 0.05, 2).rollout(equation.transform(start), 2)
+        weights = jnp.arange(1.0, u.size + 1).reshape(u.shape) / u.size
+        return jnp.sum(weights * jnp.abs(u) ** 2)
+
+    with jax.set_mesh(fft.decomposition.mesh):
+        derivatives = jax.jit(jax.value_and_grad(loss))
+        (above, _), (below, _), (value, derivative) = map(derivatives, (4.0 + 1e-5, 4.0 - 1e-5, 4.0))
+        assert_close(value, jax.jit(lambda: loss(4.0))(), 1e-12)  # This length is a constant.
+    assert_close(derivative, (above - below) / 2e-5, 1e-6)
 
 
 def test_bad_input_is_refused(plain):

@@ -41,9 +41,8 @@ def test_every_flow_becomes_poiseuille_flow(shape, sizes, kind):
     Already after one step, any flow is zero at the walls and divergence-free.
     """
     ndim, viscosity = len(shape), 0.1
-    fft = transform(shape, sizes, kind)
-    box = dops.Box(CHANNEL.lengths[:ndim])
-    equation = pde.Channel(fft, viscosity, box, drive=2 * viscosity)
+    fft = transform(shape, sizes, kind, box=dops.Box(CHANNEL.lengths[:ndim]))
+    equation = pde.Channel(fft, viscosity, drive=2 * viscosity)
     x = 2 * heights(shape[0], ndim)
     poiseuille = np.zeros((ndim, *shape))
     poiseuille[1] = 1 - (x - 1) ** 2
@@ -66,8 +65,8 @@ def test_every_flow_becomes_poiseuille_flow(shape, sizes, kind):
 
 def test_decay_of_a_stokes_mode():
     """The shear flow `cos(π x / 2)` between walls at x = ±1 decays as `exp(-ν (π/2)² t)`."""
-    fft, viscosity = transform((24, 4, 4), (1, 1)), 0.3
-    equation = pde.Channel(fft, viscosity, CHANNEL)
+    fft, viscosity = transform((24, 4, 4), (1, 1), box=CHANNEL), 0.3
+    equation = pde.Channel(fft, viscosity)
     x = 2 * heights(24, 3)
     shear = np.zeros((3, 24, 4, 4))
     shear[1], shear[2] = np.sin(np.pi * x / 2), 0.5 * np.sin(np.pi * x)
@@ -84,8 +83,8 @@ def test_growth_of_the_orr_sommerfeld_mode():
     `(L + J) u = λ u` is the generalised eigenvalue problem `R (1 + J) u - u = λ R u`.
     """
     n, viscosity = 64, 1 / 7500
-    fft = transform((n, 4), (1,))
-    equation = pde.Channel(fft, viscosity, dops.Box((2.0, 2 * np.pi)), drive=2 * viscosity, dealiasing=None)
+    fft = transform((n, 4), (1,), box=dops.Box((2.0, 2 * np.pi)))
+    equation = pde.Channel(fft, viscosity, drive=2 * viscosity, dealiasing=None)
     base = np.zeros((2, n, 4))
     base[1] = 1 - (2 * heights(n, 2) - 1) ** 2
     start = equation.state(base)
@@ -118,13 +117,13 @@ def test_convection_begins_at_the_critical_rayleigh_number():
     The test finds this number by bisection, and by Newton's method with the derivative of the growth rate.
     """
     n = 20
-    fft, box = transform((n, 4), (1,)), dops.Box((1.0, 2 * np.pi / CRITICAL_WAVENUMBER))
+    fft = transform((n, 4), (1,), box=dops.Box((1.0, 2 * np.pi / CRITICAL_WAVENUMBER)))
     base, perturbation = conduction(n)
 
     @jax.jit
     @jax.value_and_grad
     def growth(rayleigh):
-        equation = pde.RayleighBenard(fft, rayleigh, 1.0, box, dealiasing=None)
+        equation = pde.RayleighBenard(fft, rayleigh, 1.0, dealiasing=None)
         step = lambda u: pde.IMEXRK(equation, 1.0).step(0.0, u)
         start = equation.state(base)
 
@@ -152,8 +151,8 @@ def test_convection_begins_at_the_critical_rayleigh_number():
 def test_steady_rolls_have_the_nusselt_number_of_clever_and_busse():
     """At Ra = 3000 and Pr = 0.71, the Nusselt number is 1.66 (J. Fluid Mech. 65, 1974). The budget of heat closes."""
     n, along, rayleigh, prandtl = 24, 16, 3e3, 0.71
-    fft, box = transform((n, along), (2,), "explicit"), dops.Box((1.0, 2.0155))
-    equation = pde.RayleighBenard(fft, rayleigh, prandtl, box)
+    fft = transform((n, along), (2,), "explicit", box=dops.Box((1.0, 2.0155)))
+    equation = pde.RayleighBenard(fft, rayleigh, prandtl)
     base, perturbation = conduction(n, along)
     dec = fft.decomposition
     with jax.set_mesh(dec.mesh):
@@ -173,10 +172,10 @@ def test_steady_rolls_have_the_nusselt_number_of_clever_and_busse():
 def test_wall_temperatures_that_vary():
     """Without motion, heat is conducted. A sinusoidal temperature of the lower wall decays upwards as a `sinh`."""
     n, along = 24, 8
-    fft, box = transform((n, along), (2,)), dops.Box((1.0, 4.0))
+    fft = transform((n, along), (2,), box=dops.Box((1.0, 4.0)))
     q, s = 2 * np.pi / 4.0, heights(n, 2)
     wave = np.cos(2 * np.pi * np.arange(along) / along)
-    equation = pde.RayleighBenard(fft, 1e-6, 1.0, box, bottom=jnp.asarray(1 + 0.3 * wave), top=0.0)
+    equation = pde.RayleighBenard(fft, 1e-6, 1.0, bottom=jnp.asarray(1 + 0.3 * wave), top=0.0)
     conducted = 1 - s + 0.3 * np.sinh(q * (1 - s)) / np.sinh(q) * wave
     u, _ = pde.SBDF(equation, 1e-3).rollout(equation.state(np.zeros((3, n, along))), 60)
     assert_close(on_grid(equation, u)[2], conducted, 1e-6)
@@ -191,7 +190,7 @@ def stage(equation, u, h):
 def test_derivatives():
     """Test first derivatives and a second derivative with respect to state, Rayleigh number and wall temperature."""
     n, along = 9, 6
-    fft, box = transform((n, along), (2,)), dops.Box((1.0, 2.0))
+    fft = transform((n, along), (2,), box=dops.Box((1.0, 2.0)))
     base, perturbation = conduction(n, along)
     start, direction = base + perturbation, random_field((3, n, along), seed=3)
     wave = np.cos(2 * np.pi * np.arange(along) / along)
@@ -201,7 +200,7 @@ def test_derivatives():
     @jax.value_and_grad
     def loss(parts):
         fields, rayleigh, bottom = parts
-        equation = pde.RayleighBenard(fft, rayleigh, 0.7, box, bottom=bottom)
+        equation = pde.RayleighBenard(fft, rayleigh, 0.7, bottom=bottom)
         return jnp.sum(equation.fields(stage(equation, equation.state(fields), 0.1)) ** 2)
 
     point = dec.shard(start), jnp.asarray(2e4), jnp.ones(along)
@@ -220,14 +219,38 @@ def test_derivatives():
     assert_close(second, (forward - backward) / 2e-5, 1e-6)
 
 
+def test_derivatives_by_the_lengths_of_the_box():
+    """The length along the walls is traced in both flows, and the distance of the walls in the channel."""
+    n, along = 9, 6
+    fft = transform((n, along), (2,), "explicit")
+    base, perturbation = conduction(n, along)
+    fields = fft.decomposition.shard(base + 0.3 * perturbation + 0.1 * random_field((3, n, along)))
+
+    def loss(height, width):
+        channel = pde.Channel(fft.replace(box=dops.Box((height, width))), 0.1, drive=1.0)
+        convection = pde.RayleighBenard(fft.replace(box=dops.Box((1.0, width))), 2e3, 0.7)
+        flow, warm = channel.state(fields[:2]), convection.state(fields)
+        return jnp.sum(channel.fields(stage(channel, flow, 0.1)) ** 2) + jnp.sum(
+            convection.fields(stage(convection, warm, 0.1)) ** 2
+        )
+
+    with jax.set_mesh(fft.decomposition.mesh):
+        both = jax.jit(jax.value_and_grad(loss, (0, 1)))
+        value, derivatives = both(2.0, 3.0)
+        assert_close(value, jax.jit(lambda: loss(2.0, 3.0))(), 1e-12)  # These lengths are constants.
+        for derivative, (dx, dy) in zip(derivatives, ((1e-5, 0.0), (0.0, 1e-5))):
+            above, below = both(2.0 + dx, 3.0 + dy)[0], both(2.0 - dx, 3.0 - dy)[0]
+            assert_close(derivative, (above - below) / 2e-5, 1e-6)
+
+
 def test_an_implicit_step_of_length_zero_changes_nothing():
     """An implicit step of length zero does not change a state that satisfies the conditions at the walls.
 
     If the viscosity is zero, an implicit step of any length changes nothing.
     """
-    shape, box = (12, 6, 8), dops.Box((1.0, 2.0, 3.0))
-    fft = transform(shape, (2,))
-    convection, channel = pde.RayleighBenard(fft, 2e3, 0.7, box), pde.Channel(fft, 0.0, box)
+    shape = (12, 6, 8)
+    fft = transform(shape, (2,), box=dops.Box((1.0, 2.0, 3.0)))
+    convection, channel = pde.RayleighBenard(fft, 2e3, 0.7), pde.Channel(fft, 0.0)
     fields = fft.decomposition.shard(random_field((4, *shape)))
 
     @jax.jit
@@ -242,11 +265,11 @@ def test_an_implicit_step_of_length_zero_changes_nothing():
 
 def test_batches_precision_and_every_rule_of_products():
     n, along = 12, 8
-    fft, box = transform((n, along), (2,)), dops.Box((1.0, 2.0))
+    fft = transform((n, along), (2,), box=dops.Box((1.0, 2.0)))
     base, perturbation = conduction(n, along)
     both = fft.decomposition.shard(np.stack([base, base + 0.1 * perturbation]))
     rules = (None, spectral.Truncate(), spectral.Pad(1.5), spectral.Mask())
-    equations = [pde.RayleighBenard(fft, 2e3, 1.0, box, dealiasing=rule) for rule in rules]
+    equations = [pde.RayleighBenard(fft, 2e3, 1.0, dealiasing=rule) for rule in rules]
 
     @jax.jit
     def run(both):
@@ -264,35 +287,39 @@ def test_batches_precision_and_every_rule_of_products():
 
 def test_bad_input_is_refused(plain):
     chebyshev, f, h = plain.Chebyshev(), plain.Fourier(), plain.Fourier(half=True)
+    unit = plain.Box((1.0, 2.0, 2.0))
 
-    def fft(*bases, sizes=(1, 1), shape=(8, 8, 8)):
-        return plain.Transform(make_mesh(sizes), bases=bases, shape=shape)
+    def fft(*bases, sizes=(1, 1), shape=(8, 8, 8), box=unit):
+        return plain.Transform(make_mesh(sizes), bases=bases, shape=shape, box=box)
 
-    box = plain.Box((1.0, 2.0, 2.0))
     for make, message in (
-        (lambda: plain.pde.Channel(fft(f, h, chebyshev), 0.1, box), "must have its walls normal to x.*first axis"),
-        (lambda: plain.pde.Channel(fft(f, f, h), 0.1, box), r"must have the basis `Chebyshev\(\)` along x"),
-        (lambda: plain.pde.Channel(fft(chebyshev, h, plain.Cosine(2)), 0.1, box), "must be periodic along z"),
-        (lambda: plain.pde.Channel(fft(chebyshev, f, f), 0.1, box), "must be built with `real=True`|real fields"),
-        (lambda: plain.pde.Channel(None, 0.1, box), "`fft` must be an `FFT` or a `Transform`; got None"),
-        (lambda: plain.pde.Channel(fft(chebyshev, f, h), -1.0, box), "`viscosity` must be a finite number"),
+        (lambda: plain.pde.Channel(fft(f, h, chebyshev), 0.1), "must have its walls normal to x.*first axis"),
+        (lambda: plain.pde.Channel(fft(f, f, h), 0.1), r"must have the basis `Chebyshev\(\)` along x"),
+        (lambda: plain.pde.Channel(fft(chebyshev, h, plain.Cosine(2)), 0.1), "must be periodic along z"),
+        (lambda: plain.pde.Channel(fft(chebyshev, f, f), 0.1), "must be built with `real=True`|real fields"),
+        (lambda: plain.pde.Channel(None, 0.1), "`fft` must be an `FFT` or a `Transform`; got None"),
+        (lambda: plain.pde.Channel(fft(chebyshev, f, h), -1.0), "`viscosity` must be a finite number"),
         (
-            lambda: plain.pde.RayleighBenard(fft(chebyshev, f, h), 0.0, 1.0, box),
+            lambda: plain.pde.RayleighBenard(fft(chebyshev, f, h), 0.0, 1.0),
             "`rayleigh` must be a positive, finite number; got 0.0",
         ),
         (
-            lambda: plain.pde.RayleighBenard(fft(chebyshev, f, h), 1e4, 1.0, plain.Box(2.0)),
-            "`box` must have the length 1 along x",
+            lambda: plain.pde.RayleighBenard(fft(chebyshev, f, h, box=plain.Box(2.0)), 1e4, 1.0),
+            r"`fft` must have a `box` of the length 1 along x.*got Box\(\(2.0, 2.0, 2.0\)\)",
         ),
         (
-            lambda: plain.pde.RayleighBenard(fft(chebyshev, f, h), 1e4, 1.0, box, bottom=jnp.ones(8)),
+            lambda: plain.pde.RayleighBenard(fft(chebyshev, f, h), 1e4, 1.0, bottom=jnp.ones(8)),
             r"`bottom` must be a number or an array of shape \(8, 8\); got \(8,\)",
         ),
         (
             lambda: plain.pde.NavierStokes(fft(chebyshev, f, h), 0.1),
             "modes each have one wavenumber.*got Chebyshev",
         ),
-        (lambda: plain.pde.ETDRK(plain.pde.Channel(fft(chebyshev, f, h), 0.1, box), 0.1), "`equation` must be an"),
+        *(
+            (lambda make=make: make(fft(chebyshev, f, h, box=None)), r"`box` must be given.*along x .*got Chebyshev")
+            for make in (lambda f: plain.pde.Channel(f, 0.1), lambda f: plain.pde.RayleighBenard(f, 1e4, 1.0))
+        ),
+        (lambda: plain.pde.ETDRK(plain.pde.Channel(fft(chebyshev, f, h), 0.1), 0.1), "`equation` must be an"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             make()

@@ -12,24 +12,25 @@ from helpers import assert_close, make_mesh, random_field
 N = 8
 BASES = (dops.Fourier(), dops.Fourier(half=True), dops.Cosine(2))
 EQUATIONS = {
-    "flow": lambda fft, box: pde.NavierStokes(fft, 0.1, box),
-    "burgers": lambda fft, box: pde.Burgers(fft, 0.1, box),
-    "front": lambda fft, box: pde.KuramotoSivashinsky(fft, box),
-    "diffusion": lambda fft, box: pde.Diffusion(fft, 0.1, box),
+    "flow": lambda fft: pde.NavierStokes(fft, 0.1),
+    "burgers": lambda fft: pde.Burgers(fft, 0.1),
+    "front": pde.KuramotoSivashinsky,
+    "diffusion": lambda fft: pde.Diffusion(fft, 0.1),
 }
 
 
 @pytest.mark.parametrize("name", EQUATIONS)
 def test_walls_are_mirrors(name):
     mesh = make_mesh((2, 4))
-    walls = dops.Transform(mesh, bases=BASES, shape=(N, N, N), pad=True)
     box = dops.Box((2 * np.pi, 2 * np.pi, np.pi))
-    between = EQUATIONS[name](walls, box)
-    periodic = EQUATIONS[name](dops.FFT3D(mesh, shape=(N, N, 2 * N), pad=True, real=True), dops.Box(2 * np.pi))
+    walls = dops.Transform(mesh, bases=BASES, shape=(N, N, N), box=box, pad=True)
+    between = EQUATIONS[name](walls)
+    fft = dops.FFT3D(mesh, shape=(N, N, 2 * N), box=dops.Box(2 * np.pi), pad=True, real=True)
+    periodic = EQUATIONS[name](fft)
     vector = between.components == "vector"
     u = random_field((3, N, N, N) if vector else (N, N, N))
     if name == "flow":
-        u = np.asarray(spectral.LerayProjection(walls, box)(walls.decomposition.shard(u)))
+        u = np.asarray(spectral.LerayProjection(walls)(walls.decomposition.shard(u)))
     sign = np.array([1, 1, -1])[:, None, None, None] if vector else 1
     mirrored = np.concatenate([u, sign * u[..., ::-1]], -1)
 
@@ -43,8 +44,16 @@ def test_walls_are_mirrors(name):
         assert_close(found, expected[..., :N], 1e-12)
 
 
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_walls_need_a_box(name):
+    walls = dops.Transform(make_mesh((2, 4)), bases=BASES, shape=(N, N, N), pad=True)
+    with pytest.raises(ValueError, match=r"`box`"):
+        EQUATIONS[name](walls)
+    EQUATIONS[name](walls.replace(box=dops.Box((1.0, 2.0, 3.0))))
+
+
 def test_spectra_of_cosines_are_real():
-    fft = dops.Transform(make_mesh((2, 2)), bases=(dops.Cosine(2), dops.Cosine(2)), shape=(8, 8))
+    fft = dops.Transform(make_mesh((2, 2)), bases=(dops.Cosine(2), dops.Cosine(2)), shape=(8, 8), box=dops.Box())
     equation = pde.NavierStokes(fft, 0.1)
     u = np.asarray(spectral.LerayProjection(fft)(random_field((2, 8, 8))))
     state = equation.state(u)

@@ -29,9 +29,9 @@ def test_reductions(axis, reduce, kind):
 
 
 def test_components_of_a_slab():
-    dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True)
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, box=dops.Box(10.0), pad=True)
     u = abs(random_field((3, *SHAPE)))
-    options = {"between": (2, 5), "box": dops.Box(10.0)}  # The points along y have the coordinates 0 to 9.
+    options = {"between": (2, 5)}  # The points along y have the coordinates 0 to 9.
     for reduce in ("max", "mean"):
         axes = plot.projection(dec, dec.shard(u), "y", reduce, **options, title=("a", "b", "c"))
         expected = getattr(np, reduce)(u[:, :, 2:6], 2)
@@ -41,7 +41,7 @@ def test_components_of_a_slab():
 
 def test_mean_between_walls_has_the_quadrature_weights():
     bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
-    transform = dops.Transform(make_mesh((2, 4)), shape=(7, 8, 8), bases=bases, pad=True)
+    transform = dops.Transform(make_mesh((2, 4)), shape=(7, 8, 8), bases=bases, box=dops.Box(1.0), pad=True)
     x = bases[0].points(7)[:, None, None]
     u = 0 * random_field((7, 8, 8)) + x**4 + np.arange(8)  # The mean of x⁴ is 1/5.
     axes = plot.projection(transform, transform.decomposition.shard(u), "x", "mean")

@@ -25,8 +25,8 @@ def line(axes, number: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def test_power_and_energy_of_a_vector(shape):
     """The spectra agree with sums over shells of NumPy's transform of the whole field."""
     ndim, lengths = len(shape), (2.0, 3.0, 2.5)[: len(shape)]
-    fft, u = transform(shape), random_field((ndim, *shape))
-    field, box = fft.decomposition.shard(u), dops.Box(lengths)
+    fft, u = transform(shape, box=dops.Box(lengths)), random_field((ndim, *shape))
+    field = fft.decomposition.shard(u)
     edges = np.linspace(1, 9, 5)
     grid = np.meshgrid(*(2 * np.pi * np.fft.fftfreq(n, d / n) for n, d in zip(shape, lengths)), indexing="ij")
     k = np.sqrt(sum(component**2 for component in grid))
@@ -34,11 +34,11 @@ def test_power_and_energy_of_a_vector(shape):
     shells = [(lower <= k) & (k < upper) for lower, upper in pairwise(edges)]
     means = np.array([(k[shell].mean(), squared[shell].mean()) for shell in shells]).T
 
-    axes = plot.spectrum(fft, field, kind="power", box=box, edges=edges)
+    axes = plot.spectrum(fft, field, kind="power", edges=edges)
     np.testing.assert_allclose(line(axes), means, rtol=1e-10)
     assert [axes.get_xlabel(), axes.get_ylabel()] == ["k", "P(k)"]
     assert [axes.get_xscale(), axes.get_yscale()] == ["log", "log"]
-    axes = plot.spectrum(fft, field, box=box, edges=edges, label="E [m³/s²]")
+    axes = plot.spectrum(fft, field, edges=edges, label="E [m³/s²]")
     factor = {2: means[0] / (4 * np.pi), 3: means[0] ** 2 / (4 * np.pi**2)}[ndim]
     np.testing.assert_allclose(line(axes)[1], means[1] * factor, rtol=1e-10)
     assert axes.get_ylabel() == "E [m³/s²]"
@@ -59,14 +59,14 @@ def test_energy_integrates_to_half_of_the_mean_square():
 def test_energy_between_walls():
     """A wave has half of its mean square, by quadrature, as energy: the density in a shell times the modes' volume."""
     bases, lengths, n = (dops.Cosine(2), dops.Fourier(half=True)), (2.0, 3.0), (12, 16)
-    fft = dops.Transform(make_mesh((4,)), shape=n, bases=bases, axes="x")
+    fft = dops.Transform(make_mesh((4,)), shape=n, bases=bases, axes="x", box=dops.Box(lengths))
     x, y = np.meshgrid((np.arange(12) + 0.5) / 12, np.arange(16) / 16, indexing="ij")
     u = 3 * np.cos(4 * np.pi * x) * np.sin(6 * np.pi * y)
     k = np.hypot(2 * np.pi, 2 * np.pi)  # The wave continues beyond the walls, in a box of the lengths 4 and 3.
     waves = np.hypot.outer(2 * np.pi / 4 * np.arange(-11, 12), 2 * np.pi / 3 * np.arange(-8, 8))
     modes = np.sum((k - 0.3 <= waves) & (waves < k + 0.3))
     field = fft.decomposition.shard(u)
-    mean_k, energy = line(plot.spectrum(fft, field, box=dops.Box(lengths), edges=(k - 0.3, k + 0.3)))
+    mean_k, energy = line(plot.spectrum(fft, field, edges=(k - 0.3, k + 0.3)))
     shell = modes * (2 * np.pi) ** 2 / 12 / (2 * np.pi * mean_k)  # The width of a ring with the area of these modes.
     np.testing.assert_allclose(energy * shell, np.mean(u**2) / 2, rtol=1e-12)
 
@@ -110,7 +110,7 @@ def test_errors(plain):
     fft = plain.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8), real=True, pad=True)
     u = random_field((8, 8, 8))
     bases = (plain.Chebyshev(), plain.Fourier(half=True))
-    walls = plain.Transform(make_mesh((2,)), shape=(8, 8), bases=bases, pad=True)
+    walls = plain.Transform(make_mesh((2,)), shape=(8, 8), bases=bases, box=plain.Box(), pad=True)
     draw = plain.plot.spectrum
     for error, message, call in (
         (TypeError, "`fft` must be an `FFT` or a `Transform`", lambda: draw(fft.decomposition, u)),

@@ -59,14 +59,14 @@ def test_the_discrete_inverse(sizes, kind, shape, others, walls):
     The test also checks the transposes and the derivatives.
     """
     cells = dops.Cells.clustered(shape[0], 1.7)
-    mesh, box = make_mesh(sizes, kind), dops.Box(LENGTHS)
-    transform = dops.Transform(mesh, shape=shape, bases=(cells, *others), pad=True)
+    mesh = make_mesh(sizes, kind)
+    transform = dops.Transform(mesh, shape=shape, box=dops.Box(LENGTHS), bases=(cells, *others), pad=True)
     layout = transform.in_layout
     dtype = np.float64 if HALF in others else np.complex128
     u, v = random_field((2, *shape), dtype), random_field((2, *shape), dtype, seed=1)
     image, shift = laplacian(u, cells, walls, LENGTHS), 0.7
-    poisson = spectral.WallPoisson(transform, walls, box)
-    helmholtz = lambda shift: spectral.WallHelmholtz(transform, shift, walls, box)
+    poisson = spectral.WallPoisson(transform, walls)
+    helmholtz = lambda shift: spectral.WallHelmholtz(transform, shift, walls)
     loss = lambda shift, f: jnp.sum(jnp.abs(helmholtz(shift)(f)) ** 2)
 
     @jax.jit
@@ -99,7 +99,7 @@ def test_the_discrete_inverse(sizes, kind, shape, others, walls):
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_only_the_transforms_communicate(kind):
     cells, mesh = dops.Cells.clustered(9, 1.7), make_mesh((2, 4), kind)
-    transform = dops.Transform(mesh, shape=(9, 6, 7), bases=(cells, FULL, HALF), pad=True)
+    transform = dops.Transform(mesh, shape=(9, 6, 7), box=dops.Box(LENGTHS), bases=(cells, FULL, HALF), pad=True)
     operator = spectral.WallPoisson(transform, NEUMANN)
     x = transform.in_layout.shard(random_field((9, 6, 7)))
     with jax.set_mesh(mesh):
@@ -124,9 +124,9 @@ def test_series_along_the_walls(series):
     natural order.
     """
     shape, cells, shift = (6, 5, 8), dops.Cells([0, 0.1, 0.3, 0.5, 0.8, 0.9, 1]), 2.0
-    options = {"shape": shape, "bases": (cells, *series), "pad": True, "axis_contiguous": True}
+    options = {"shape": shape, "bases": (cells, *series), "box": dops.Box(1.0), "pad": True, "axis_contiguous": True}
     transform = dops.Transform(make_mesh((2, 4)), **options)
-    operator = spectral.WallHelmholtz(transform, shift, MIXED, dops.Box(1.0))
+    operator = spectral.WallHelmholtz(transform, shift, MIXED)
     (y, ky), (z, kz) = map(modes, series, shape[1:])
     a, v = random_field(shape), random_field(shape, seed=1)
     image = shift * a - np.tensordot(matrix(cells, MIXED, 1.0), a, (1, 0)) + (ky[:, None] ** 2 + kz**2) * a
@@ -146,11 +146,11 @@ def test_scipy_solves_the_same_systems(dtype):
     f = random_field((64, 6), dtype)
     for shape, bases in (((64,), (cells,)), ((64, 6), (cells, POINTS))):
         mesh = make_mesh((1,) if len(shape) == 1 else (2,))
-        transform = dops.Transform(mesh, shape=shape, bases=bases)
+        transform = dops.Transform(mesh, shape=shape, box=dops.Box(3.0), bases=bases)
         own = f[:, 0] if len(shape) == 1 else f
         for operator, walls, shift in (
-            (spectral.WallPoisson(transform, MIXED, dops.Box(3.0)), MIXED, 0.0),
-            (spectral.WallHelmholtz(transform, 2.0, "neumann", dops.Box(3.0)), NEUMANN, 2.0),
+            (spectral.WallPoisson(transform, MIXED), MIXED, 0.0),
+            (spectral.WallHelmholtz(transform, 2.0, "neumann"), NEUMANN, 2.0),
         ):
             system = shift * np.eye(64) - matrix(cells, walls, 3.0)
             expected = scipy.sparse.linalg.spsolve(scipy.sparse.csc_array(system), own)
@@ -174,8 +174,8 @@ def errors(n: int) -> list[float]:
     The values and slopes at the walls are not zero.
     """
     cells = dops.Cells.clustered(n, 2.0)
-    transform = dops.Transform(make_mesh((2,)), shape=(n, 8), bases=(cells, HALF))
-    box, y = dops.Box((1.5, 2 * np.pi)), 2 * np.pi * np.arange(8) / 8
+    transform = dops.Transform(make_mesh((2,)), shape=(n, 8), box=dops.Box((1.5, 2 * np.pi)), bases=(cells, HALF))
+    y = 2 * np.pi * np.arange(8) / 8
     u, _, f = exact(1.5 * cells.points(n)[:, None], y)
     ends = [exact(np.full(1, wall), y) for wall in (0.0, 1.5)]
 
@@ -184,8 +184,8 @@ def errors(n: int) -> list[float]:
         found = []
         for walls in (DIRICHLET, NEUMANN, MIXED):
             values = [end[0 if wall == "dirichlet" else 1] for wall, end in zip(walls, ends)]
-            poisson = spectral.WallPoisson(transform, walls, box)
-            helmholtz = spectral.WallHelmholtz(transform, 3.0, walls, box)
+            poisson = spectral.WallPoisson(transform, walls)
+            helmholtz = spectral.WallHelmholtz(transform, 3.0, walls)
             found.append(poisson.solution(f, *values))
             found.append(helmholtz.solution(3.0 * u - f, *values))
         return found
@@ -206,8 +206,8 @@ def test_errors_are_of_second_order():
 def test_values_at_the_walls_of_a_padded_field(kind):
     cells, shape = dops.Cells.clustered(7, 1.5), (7, 6, 5)
     mesh = make_mesh((2, 4), kind)
-    transform = dops.Transform(mesh, shape=shape, bases=(cells, FULL, HALF), pad=True)
-    operator = spectral.WallHelmholtz(transform, 0.5, MIXED, dops.Box(2.0))
+    transform = dops.Transform(mesh, shape=shape, box=dops.Box(2.0), bases=(cells, FULL, HALF), pad=True)
+    operator = spectral.WallHelmholtz(transform, 0.5, MIXED)
     f, first = random_field((2, *shape)), random_field((2, *shape[1:]))
     with jax.set_mesh(mesh):
         solve = jax.jit(lambda f, g: (operator.solution(f, g, 3.0), operator(f)))
@@ -238,14 +238,16 @@ def test_cells():
     clustered = dops.Cells.clustered(5, 2.0)
     i = np.arange(6)
     assert_close(np.array(clustered.faces), (1 + np.tanh(2 * (2 * i / 5 - 1)) / np.tanh(2)) / 2)
-    transform = dops.Transform(make_mesh((2, 4)), shape=(3, 8, 8), bases=(cells, FULL, FULL), pad=True)
+    transform = dops.Transform(
+        make_mesh((2, 4)), shape=(3, 8, 8), box=dops.Box(2.0), bases=(cells, FULL, FULL), pad=True
+    )
     u = random_field((3, 8, 8))
     assert float(transform.mean(u)) == pytest.approx(np.einsum("xyz,x->", u, cells.weights(3)) / 64)
 
 
 def transform_of(package, *bases, shape=None, **options):
     shape = shape or (8,) * len(bases)
-    return package.Transform(make_mesh((2, 4)), shape=shape, bases=bases, **options)
+    return package.Transform(make_mesh((2, 4)), shape=shape, box=package.Box(), bases=bases, **options)
 
 
 def cells_of(package) -> dops.Cells:
@@ -290,7 +292,6 @@ def cells_of(package) -> dops.Cells:
         (lambda d: d.spectral.WallPoisson(d.FFT3D(), "neumann"), TypeError, "`transform` must be a `Transform`; got"),
         (lambda d: of_shape(d, walls="robin"), ValueError, '`walls` must be "dirichlet" or "neumann".*; got \'robin\''),
         (lambda d: of_shape(d, shift=-1.0), ValueError, "`shift` must be a finite number of at least 0; got -1.0"),
-        (lambda d: of_shape(d, box=d.Box((1.0, 2.0))), ValueError, "`box` has 2 lengths, but the grid has 3 axes"),
         (
             lambda d: of_shape(d).solution(jnp.ones((8, 8, 8)), jnp.ones((9, 8))),
             ValueError,
@@ -308,6 +309,6 @@ def test_bad_input(wrong, error, message, plain):
         wrong(plain)
 
 
-def of_shape(package, shift=1.0, walls="neumann", box=None):
+def of_shape(package, shift=1.0, walls="neumann"):
     transform = transform_of(package, cells_of(package), package.Fourier(), package.Fourier())
-    return package.spectral.WallHelmholtz(transform, shift, walls, box or package.Box())
+    return package.spectral.WallHelmholtz(transform, shift, walls)

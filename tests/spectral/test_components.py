@@ -13,7 +13,6 @@ from helpers import make_mesh
 def scaling(of):
     class Scaling(AbstractSpectralOperator):
         fft: dops.FFT
-        box: dops.Box = dops.Box()
         components: ClassVar = of
 
         def multiply(self, spectrum):

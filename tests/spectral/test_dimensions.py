@@ -34,7 +34,7 @@ def case(name):
     shape, sizes, kind, options = CASES[name]
     mesh = make_mesh(sizes, kind)
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
-        yield dops.FFT(mesh, shape=shape, **options)
+        yield dops.FFT(mesh, shape=shape, box=dops.Box(LENGTHS[: len(shape)]), **options)
 
 
 def numpy_operators(fft):
@@ -82,24 +82,24 @@ def numpy_operators(fft):
 
 
 def operators(fft):
-    box, ndim = dops.Box(LENGTHS[: fft.decomposition.ndim]), fft.decomposition.ndim
+    ndim = fft.decomposition.ndim
     found = {
-        "derivative": spectral.Derivative(fft, (1, 2, 0, 0)[:ndim], box),
-        "gradient": spectral.Gradient(fft, box),
-        "laplacian": spectral.Laplacian(fft, box),
-        "poisson": spectral.Poisson(fft, box),
-        "helmholtz": spectral.Helmholtz(fft, 2.0, box),
-        "gaussian": spectral.GaussianFilter(fft, 0.2, box),
-        "isotropic": spectral.IsotropicFilter(fft, lambda k: 1 / (1 + k), box),
-        "dealias": spectral.Dealias(fft, box),
-        "symbol": spectral.SpectralOperator(fft, lambda *k: 1 + sum(n * q**2 for n, q in enumerate(k)), box),
-        "divergence": spectral.Divergence(fft, box),
-        "leray": spectral.LerayProjection(fft, box),
-        "inverse divergence": spectral.InverseDivergence(fft, box),
+        "derivative": spectral.Derivative(fft, (1, 2, 0, 0)[:ndim]),
+        "gradient": spectral.Gradient(fft),
+        "laplacian": spectral.Laplacian(fft),
+        "poisson": spectral.Poisson(fft),
+        "helmholtz": spectral.Helmholtz(fft, 2.0),
+        "gaussian": spectral.GaussianFilter(fft, 0.2),
+        "isotropic": spectral.IsotropicFilter(fft, lambda k: 1 / (1 + k)),
+        "dealias": spectral.Dealias(fft),
+        "symbol": spectral.SpectralOperator(fft, lambda *k: 1 + sum(n * q**2 for n, q in enumerate(k))),
+        "divergence": spectral.Divergence(fft),
+        "leray": spectral.LerayProjection(fft),
+        "inverse divergence": spectral.InverseDivergence(fft),
     }
     if ndim == 2:
-        curl = spectral.Curl(fft, box)
-        found |= {"curl": curl, "stream": curl.T, "inverse curl": spectral.InverseCurl(fft, box)}
+        curl = spectral.Curl(fft)
+        found |= {"curl": curl, "stream": curl.T, "inverse curl": spectral.InverseCurl(fft)}
     return found
 
 
@@ -136,13 +136,12 @@ def test_transposes_of_the_curl_in_two_dimensions():
 def test_statistics_equal_their_definitions(name):
     with case(name) as fft:
         dec = fft.decomposition
-        box = dops.Box(LENGTHS[: dec.ndim])
         u = random_field(dec.shape, np.float64 if fft.real else np.complex128)
         edges = (0.0, 3.0, 7.0, 20.0)
         scaled = [fft.replace(norm=norm) for norm in ("backward", "ortho", "forward")]
         found, means = jax.jit(
             lambda u: (
-                spectral.power_spectrum(fft, u, box, edges=edges),
+                spectral.power_spectrum(fft, u, edges=edges),
                 [spectral.mean_square(fft, fft(u)) for fft in scaled],
             )
         )(dec.shard(u))
@@ -174,7 +173,9 @@ def test_random_fields_are_coloured_white_noise_that_does_not_depend_on_the_mesh
     np.testing.assert_array_equal(other, one)
     assert abs(one.mean()) < 0.5
     assert 0.7 < one.std() < 1.3
-    field = spectral.GaussianRandomField(dops.FFT(decs[1], real=True), lambda k: jnp.exp(-k), dops.Box((1.0, 2.0)))(key)
+    field = spectral.GaussianRandomField(dops.FFT(decs[1], real=True, box=dops.Box((1.0, 2.0))), lambda k: jnp.exp(-k))(
+        key
+    )
     kx, ky = (2 * np.pi * np.fft.fftfreq(n, length / n) for n, length in zip(shape, (1.0, 2.0)))
     k = np.hypot(kx[:, None], ky)
     amplitude = np.where(k == 0, 0, np.sqrt(np.exp(-k) * 60 / 2.0))
@@ -213,9 +214,12 @@ def test_arguments_that_do_not_fit_the_grid_are_refused(plain):
         (lambda d: d.spectral.Resample(carried, (4, 6, 4)), r"`shape` must have 8 cells along z.*; got \(4, 6, 4\)"),
         (lambda d: d.spectral.Resample(two, (4, 6, 4)), r"`shape` must be two positive integers along x, y; got"),
         (lambda d: d.spectral.SpectralOperator(two, 1), r"`symbol` must be a function of \(kx, ky\); got 1"),
-        (lambda d: d.spectral.Helmholtz(carried, -((2 * np.pi) ** 2), d.Box(1.0)), "`shift` must not be minus the"),
+        (
+            lambda d: d.spectral.Helmholtz(carried.replace(box=d.Box(1.0)), -((2 * np.pi) ** 2)),
+            "`shift` must not be minus the",
+        ),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             make(plain)
     # `fft` does not transform z, so the length along z does not matter for the check that `shift` is no eigenvalue.
-    assert plain.spectral.Helmholtz(carried, -1.0, plain.Box((1.0, 1.0, 2 * np.pi))).shift == -1.0
+    assert plain.spectral.Helmholtz(carried.replace(box=plain.Box((1.0, 1.0, 2 * np.pi))), -1.0).shift == -1.0

@@ -18,11 +18,11 @@ def test_gaussian_filter_equals_scipy():
     The widths are at least 2.5 cells, so the grid resolves the Gaussian, and aliasing is below rounding errors.
     """
     shape, lengths, width = (24, 20, 16), (3.0, 2.0, 1.0), 0.32
-    fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, real=True)
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, box=dops.Box(lengths), real=True)
     u = random_field(shape)
     cells = [width * n / length for n, length in zip(shape, lengths)]
     expected = scipy.ndimage.gaussian_filter(u, cells, mode="wrap", truncate=9)
-    got = jax.jit(spectral.GaussianFilter(fft, width, dops.Box(lengths)))(fft.decomposition.shard(u))
+    got = jax.jit(spectral.GaussianFilter(fft, width))(fft.decomposition.shard(u))
     assert_close(got, expected, rtol=1e-11)
     same = jax.jit(spectral.GaussianFilter(fft, 0))(fft.decomposition.shard(u))
     assert_close(same, u, rtol=1e-14)
@@ -39,7 +39,7 @@ class PowerLaw(eqx.Module):
 
 def test_isotropic_filter_and_its_derivative_by_a_parameter():
     shape, lengths = (9, 10, 6), (1.0, 2.0, 3.0)
-    fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, pad=True)
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, box=dops.Box(lengths), pad=True)
     u = random_field(shape, np.complex128)
     k = [2 * np.pi * np.fft.fftfreq(n, length / n) for n, length in zip(shape, lengths)]
     length = np.sqrt(sum(q**2 for q in np.meshgrid(*k, indexing="ij")))
@@ -49,7 +49,7 @@ def test_isotropic_filter_and_its_derivative_by_a_parameter():
         return np.fft.ifftn(factors * np.fft.fftn(u))
 
     x = fft.decomposition.shard(u)
-    apply = lambda exponent: spectral.IsotropicFilter(fft, PowerLaw(exponent), dops.Box(lengths))(x)
+    apply = lambda exponent: spectral.IsotropicFilter(fft, PowerLaw(exponent))(x)
     loss = lambda exponent: (jnp.sum(jnp.abs(y := apply(exponent)) ** 2), y)
     (_, y), slope = jax.jit(jax.value_and_grad(loss, has_aux=True))(jnp.array(-0.7))
     assert_close(fft.decomposition.gather(y), expected(-0.7))

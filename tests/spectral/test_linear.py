@@ -79,16 +79,16 @@ def test_structure_and_tags():
 
 def test_the_tags_are_true():
     """The lineax tags of operators (such as "symmetric") are true for their matrices, on small odd and even grids."""
-    shape, box = (2, 3, 4), dops.Box((1.0, 2.0, 3.0))
-    fft = dops.FFT3D(make_mesh((1, 1)), shape=shape, real=True)
+    shape = (2, 3, 4)
+    fft = dops.FFT3D(make_mesh((1, 1)), shape=shape, box=dops.Box((1.0, 2.0, 3.0)), real=True)
     some = {
         "positive": [
             spectral.Dealias(fft),
-            spectral.GaussianFilter(fft, 0.3, box),
-            spectral.LerayProjection(fft, box),
+            spectral.GaussianFilter(fft, 0.3),
+            spectral.LerayProjection(fft),
         ],
-        "negative": [spectral.Laplacian(fft, box), spectral.Poisson(fft, box)],
-        "symmetric": [spectral.Curl(fft, box)],
+        "negative": [spectral.Laplacian(fft), spectral.Poisson(fft)],
+        "symmetric": [spectral.Curl(fft)],
     }
 
     @jax.jit

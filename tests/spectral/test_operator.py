@@ -18,6 +18,7 @@ from helpers import assert_adjoint, assert_close, assert_transposed, finite_diff
 
 AXES = (-3, -2, -1)
 LENGTHS = (1.0, 2.0, 3.5)
+BOX = dops.Box(LENGTHS)
 
 
 def waves(shape, lengths=LENGTHS, nyquist=True):
@@ -43,23 +44,22 @@ def skewed(kx, ky, kz):
     return jax.lax.complex(1 + 0.01 * kx * ky + kz**2 * 0.01, 0.1 * kx - 0.2 * ky + 0 * kz)
 
 
-def operators(fft, lengths=LENGTHS):
-    box = dops.Box(lengths)
+def operators(fft):
     return {
-        "derivative": spectral.Derivative(fft, (1, 2, 0), box),
-        "gradient": spectral.Gradient(fft, box),
-        "laplacian": spectral.Laplacian(fft, box),
-        "poisson": spectral.Poisson(fft, box),
-        "helmholtz": spectral.Helmholtz(fft, -1.0, box),
-        "isotropic": spectral.IsotropicFilter(fft, smooth, box),
-        "gaussian": spectral.GaussianFilter(fft, 0.2, box),
+        "derivative": spectral.Derivative(fft, (1, 2, 0)),
+        "gradient": spectral.Gradient(fft),
+        "laplacian": spectral.Laplacian(fft),
+        "poisson": spectral.Poisson(fft),
+        "helmholtz": spectral.Helmholtz(fft, -1.0),
+        "isotropic": spectral.IsotropicFilter(fft, smooth),
+        "gaussian": spectral.GaussianFilter(fft, 0.2),
         "dealias": spectral.Dealias(fft),
-        "symbol": spectral.SpectralOperator(fft, skewed, box, nyquist=False),
-        "divergence": spectral.Divergence(fft, box),
-        "curl": spectral.Curl(fft, box),
-        "leray": spectral.LerayProjection(fft, box),
-        "inverse divergence": spectral.InverseDivergence(fft, box),
-        "inverse curl": spectral.InverseCurl(fft, box),
+        "symbol": spectral.SpectralOperator(fft, skewed, nyquist=False),
+        "divergence": spectral.Divergence(fft),
+        "curl": spectral.Curl(fft),
+        "leray": spectral.LerayProjection(fft),
+        "inverse divergence": spectral.InverseDivergence(fft),
+        "inverse curl": spectral.InverseCurl(fft),
     }
 
 
@@ -128,7 +128,7 @@ def apply_all(some, u, v):
 def test_every_operator_equals_numpy_on_every_mesh(sizes, kind, real, shape):
     mesh = make_mesh(sizes, kind)
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
-        fft = dops.FFT3D(mesh, shape=shape, pad=True, real=real)
+        fft = dops.FFT3D(mesh, shape=shape, box=BOX, pad=True, real=real)
         dec = fft.decomposition
         u, v = inputs(fft)
         x, y = dec.shard(u), dec.shard(v)
@@ -151,7 +151,7 @@ def test_batches_and_vmap_over_groups_of_devices(kind):
     """On a mesh ("c", "x", "y"), operators do not communicate along "c", and results stay sharded over "c"."""
     mesh, shape = make_mesh((2, 2, 2), kind), (4, 6, 5)
     with jax.set_mesh(mesh):
-        fft = dops.FFT3D(mesh, shape=shape, real=True)
+        fft = dops.FFT3D(mesh, shape=shape, box=BOX, real=True)
         some = {name: op for name, op in operators(fft).items() if name in ("gradient", "symbol", "leray")}
         u, v = inputs(fft, 2)
         x, y = map(fft.decomposition.shard, (u, v))
@@ -170,7 +170,6 @@ class Mixing(spectral.AbstractSpectralOperator):
     """A user's operator that maps vectors to vectors, with a matrix that is neither symmetric nor real."""
 
     fft: dops.FFT
-    box: dops.Box = dops.Box(LENGTHS)
     components = ("vector", "vector")
 
     def multiply(self, spectrum):
@@ -184,11 +183,11 @@ class Mixing(spectral.AbstractSpectralOperator):
 def test_transposes_by_dot_products(real, kind):
     mesh = make_mesh((2, 4), kind)
     with jax.set_mesh(mesh):
-        fft = dops.FFT3D(mesh, shape=(5, 6, 4), pad=True, real=real)
+        fft = dops.FFT3D(mesh, shape=(5, 6, 4), box=BOX, pad=True, real=real)
         symbol = lambda kx, ky, kz: jax.lax.complex(1 + kx * ky + kz, kx - 2 * ky + kz**2)  # This is not symmetric.
         cases = {
-            "symbol": spectral.SpectralOperator(fft, symbol, dops.Box(LENGTHS)),
-            "vectors": spectral.Gradient(fft, dops.Box(LENGTHS)) if real else Mixing(fft),
+            "symbol": spectral.SpectralOperator(fft, symbol),
+            "vectors": spectral.Gradient(fft) if real else Mixing(fft),
         }
         fields = [np.asarray(fft.decomposition.shard(field)) for field in inputs(fft)]
         fields += [np.asarray(fft.decomposition.shard(field)) for field in inputs(fft, seed=2)]
@@ -208,7 +207,7 @@ def test_transposes_by_dot_products(real, kind):
 
 def test_blocks_inside_shard_map_equal_the_global_call():
     mesh = make_mesh((2, 4))
-    fft = dops.FFT3D(mesh, shape=(5, 6, 7), pad=True, real=True)
+    fft = dops.FFT3D(mesh, shape=(5, 6, 7), box=BOX, pad=True, real=True)
     u, v = map(fft.decomposition.shard, inputs(fft))
     scalar, vector = P("x", "y", None), P(None, "x", "y", None)
     some = operators(fft)
@@ -239,8 +238,8 @@ def test_blocks_inside_shard_map_equal_the_global_call():
 )
 def test_wavenumbers_and_multiplicity_inside_shard_map_belong_to_the_block(sizes, axis_contiguous, modes):
     mesh = make_mesh(sizes)
-    fft = dops.FFT3D(mesh, shape=(5, 6, 7), pad=True, real=True, axis_contiguous=axis_contiguous, modes=modes)
-    everything = lambda: (*fft.wavenumbers(box=dops.Box(LENGTHS)), fft.multiplicity())
+    fft = dops.FFT3D(mesh, shape=(5, 6, 7), box=BOX, pad=True, real=True, axis_contiguous=axis_contiguous, modes=modes)
+    everything = lambda: (*fft.wavenumbers(), fft.multiplicity())
 
     def body(block):
         spectrum = fft.local(block)
@@ -267,9 +266,9 @@ class Learned(eqx.Module):
 def test_gradients_by_the_parameters_of_a_symbol():
     mesh = make_mesh((2, 4), "explicit")
     with jax.set_mesh(mesh):
-        fft = dops.FFT3D(mesh, shape=(5, 6, 4), pad=True, real=True)
+        fft = dops.FFT3D(mesh, shape=(5, 6, 4), box=BOX, pad=True, real=True)
         u = fft.decomposition.shard(inputs(fft)[0])
-        operator = spectral.SpectralOperator(fft, Learned(jnp.array([0.1, 0.2]), jnp.array(0.3)), dops.Box(LENGTHS))
+        operator = spectral.SpectralOperator(fft, Learned(jnp.array([0.1, 0.2]), jnp.array(0.3)))
         loss = eqx.filter_jit(lambda operator, u: jnp.sum(jnp.sin(operator(u) + operator.T(2 * u))))
         g = eqx.filter_jit(eqx.filter_grad(loss))(operator, u)
         assert len(jax.tree.leaves(g)) == 2  # Wavenumbers and lengths are not parameters.
@@ -287,7 +286,7 @@ def test_gradients_by_the_lengths_of_the_box():
     weights = {"poisson": 1.0, "helmholtz": 1.0, "isotropic": 2.0, "leray": 1.0}
 
     def loss(lengths):
-        some = {name: op for name, op in operators(fft, lengths).items() if name in weights}
+        some = {name: op for name, op in operators(fft.replace(box=dops.Box(lengths))).items() if name in weights}
         return sum(weights[name] * jnp.mean(result**2) for name, result in sorted(apply_all(some, u, v).items()))
 
     lengths, direction = np.array(LENGTHS), np.array([1.0, -2.0, 0.5])
@@ -302,7 +301,7 @@ def test_hessians_by_the_lengths_of_the_box():
     """Hessians by box lengths equal finite differences. `jax.hessian` gives a batch axis to tangents only."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 4), pad=True, real=True)
     u = fft.decomposition.shard(inputs(fft)[0])
-    loss = lambda lengths: 1e3 * jnp.mean(spectral.IsotropicFilter(fft, smooth, dops.Box(lengths))(u) ** 2)
+    loss = lambda lengths: 1e3 * jnp.mean(spectral.IsotropicFilter(fft.replace(box=dops.Box(lengths)), smooth)(u) ** 2)
     lengths, direction = np.array(LENGTHS), np.array([1.0, -2.0, 0.5])
     run = jax.jit(lambda at: (jax.grad(loss)(at), jax.hessian(loss)(at)))
     slope, hessian = (lambda at: np.dot(run(at)[0], direction)), np.asarray(run(lengths)[1])
@@ -311,7 +310,7 @@ def test_hessians_by_the_lengths_of_the_box():
 
 
 def test_single_precision_stays_single():
-    fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 4), pad=True, real=True)
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=(5, 6, 4), box=BOX, pad=True, real=True)
     single = lambda array: jax.ShapeDtypeStruct(array.shape, np.float32)
     u, v = map(single, inputs(fft))
     some = operators(fft) | {
@@ -321,7 +320,9 @@ def test_single_precision_stays_single():
     lengths = np.array(LENGTHS)
     for results in (
         jax.eval_shape(lambda u, v: apply_all(some, u, v), u, v),
-        jax.eval_shape(lambda u, v, lengths: apply_all(operators(fft, lengths), u, v), u, v, lengths),
+        jax.eval_shape(
+            lambda u, v, lengths: apply_all(operators(fft.replace(box=dops.Box(lengths))), u, v), u, v, lengths
+        ),
         jax.eval_shape(lambda u: {name: some[name].T(u) for name in ("symbol", "divergence", "gaussian")}, u),
     ):
         assert {result.dtype for result in results.values()} == {np.dtype("float32")}
@@ -333,7 +334,7 @@ def test_single_precision_stays_single():
 )
 def test_one_batched_exchange_per_stage(sizes, count, names):
     """An operator has only the all-to-alls of one forward and one inverse transform, even for three components."""
-    fft = dops.FFT3D(make_mesh(sizes), shape=(16, 16, 16), real=True)
+    fft = dops.FFT3D(make_mesh(sizes), shape=(16, 16, 16), box=BOX, real=True)
     sent = {}
     for name in names:
         lead = (3,) if name in VECTORS else ()
@@ -348,7 +349,7 @@ def test_one_batched_exchange_per_stage(sizes, count, names):
 
 def test_a_field_is_transformed_once_for_many_parameters():
     """`vmap` over the widths of a filter transforms the field only once."""
-    fft = dops.FFT3D(make_mesh((8, 1)), shape=(16, 16, 16), real=True)
+    fft = dops.FFT3D(make_mesh((8, 1)), shape=(16, 16, 16), box=BOX, real=True)
     x = jax.ShapeDtypeStruct((16, 16, 16), np.float32, sharding=fft.decomposition.sharding())
     apply = lambda width, x: spectral.GaussianFilter(fft, width)(x)
     sent = []
@@ -365,9 +366,9 @@ BAD = [
         "`fft` must be built with a `shape`; got one without",
     ),
     (lambda d, f: d.spectral.Laplacian(f.inverse), "`fft` must be an `FFT` or a `Transform`; got FFT3D.inverse"),
-    (lambda d, f: d.spectral.Gradient(f, 1.0), r"`box` must be a `Box`, such as `Box\(1.0\)` .*; got 1.0"),
+    (lambda d, f: f.replace(box=1.0), r"`box` must be a `Box`, such as `Box\(1.0\)` .*; got 1.0"),
     (
-        lambda d, f: d.spectral.Curl(f, d.Box((1.0, 2.0))),
+        lambda d, f: f.replace(box=d.Box((1.0, 2.0))),
         r"`box` has 2 lengths, but the grid has 3 axes; got Box\(\(1.0, 2.0\)\)",
     ),
     (lambda d, f: d.spectral.Divergence(f)(np.ones((4, 4, 4))), r"`x` must be a vector field .*; got \(4, 4, 4\)"),

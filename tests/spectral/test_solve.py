@@ -26,15 +26,14 @@ def laplacian(u, lengths):
 @given(shape=SHAPES, lengths=LENGTHS, real=st.booleans(), sizes=st.sampled_from([(2, 4), (8, 1), (3, 2)]))
 def test_manufactured_solutions(shape, lengths, real, sizes):
     """If a right-hand side is computed from a known field, the solution is this field."""
-    fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real)
+    fft = dops.FFT3D(make_mesh(sizes), shape=shape, box=dops.Box(lengths), pad=True, real=real)
     dec = fft.decomposition
     u = random_field(shape, np.float64 if real else np.complex128)
     image = laplacian(u, lengths)
     image = image.real if real else image
     shift = (2 * np.pi / min(lengths)) ** 2
     offset = 3.0  # `Poisson` ignores the mean of a right-hand side.
-    box = dops.Box(lengths)
-    solve = lambda f, g: (spectral.Poisson(fft, box)(f), spectral.Helmholtz(fft, shift, box)(g))
+    solve = lambda f, g: (spectral.Poisson(fft)(f), spectral.Helmholtz(fft, shift)(g))
     poisson, helmholtz = jax.jit(solve)(dec.shard(image + offset), dec.shard(shift * u - image))
     np.testing.assert_allclose(dec.gather(poisson), u - u.mean(), rtol=0, atol=1e-9)
     np.testing.assert_allclose(dec.gather(helmholtz), u, rtol=0, atol=1e-9)
@@ -43,10 +42,10 @@ def test_manufactured_solutions(shape, lengths, real, sizes):
 def test_helmholtz_equation_of_waves():
     """Check `(∇² + κ²) u = -f`, whose symbol has both signs, and the derivative with respect to the shift."""
     shape, lengths, kappa = (9, 10, 11), (1.0, 2.0, 0.5), 10.0
-    fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, pad=True, real=True)
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=shape, box=dops.Box(lengths), pad=True, real=True)
     u = random_field(shape)
     f = fft.decomposition.shard(-(laplacian(u, lengths).real + kappa**2 * u))
-    loss = jax.jit(jax.value_and_grad(lambda shift: jnp.sum(spectral.Helmholtz(fft, shift, dops.Box(lengths))(f) ** 2)))
+    loss = jax.jit(jax.value_and_grad(lambda shift: jnp.sum(spectral.Helmholtz(fft, shift)(f) ** 2)))
     value, slope = loss(-(kappa**2))
     assert float(value) == pytest.approx(np.sum(u**2), rel=1e-10)
     assert float(slope) == pytest.approx(finite_difference(lambda s: loss(s)[0], -(kappa**2), 1.0, 1e-4), rel=1e-6)
@@ -64,9 +63,9 @@ def test_helmholtz_equation_of_waves():
     ],
 )
 def test_resonances_are_refused(plain, shift, lengths):
-    fft = plain.FFT3D(make_mesh((1, 1)), shape=(10, 8, 7), real=True)
+    fft = plain.FFT3D(make_mesh((1, 1)), shape=(10, 8, 7), box=plain.Box(lengths), real=True)
     with pytest.raises(ValueError, match=r"`shift` must (not be minus the square of a wavenumber .*|be finite); got"):
-        plain.spectral.Helmholtz(fft, shift, plain.Box(lengths))
+        plain.spectral.Helmholtz(fft, shift)
 
 
 def test_shifts_without_resonance_are_accepted():
@@ -97,17 +96,16 @@ def test_projection(sizes, shape, real):
 
     Random fields on even grids have Nyquist modes.
     """
-    box = dops.Box((1.0, 0.5, 3.0))
-    fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real)
+    fft = dops.FFT3D(make_mesh(sizes), shape=shape, box=dops.Box((1.0, 0.5, 3.0)), pad=True, real=real)
     dec = fft.decomposition
     dtype = np.float64 if real else np.complex128
     u, phi = random_field((2, 3, *shape), dtype) + 1, random_field((2, *shape), dtype, seed=1)
-    project, div, curl = (kind(fft, box) for kind in (spectral.LerayProjection, spectral.Divergence, spectral.Curl))
+    project, div, curl = (kind(fft) for kind in (spectral.LerayProjection, spectral.Divergence, spectral.Curl))
 
     @jax.jit
     def everything(u, phi):
         p, rotation = project(u), curl(u)
-        return p, project(p), div(p), div(u), project(rotation), rotation, project(spectral.Gradient(fft, box)(phi))
+        return p, project(p), div(p), div(u), project(rotation), rotation, project(spectral.Gradient(fft)(phi))
 
     p, twice, div_p, div_u, kept, rotation, dropped = map(dec.gather, everything(dec.shard(u), dec.shard(phi)))
     assert_close(twice, p, rtol=1e-13)

@@ -78,8 +78,8 @@ def test_known_solutions(n, dtype):
     Rounding errors do not grow with `n`.
     """
     basis = dops.Chebyshev(2 if dtype == np.float32 else 1)
-    transform = dops.Transform(make_mesh((1,)), shape=(n, 4), bases=(basis, HALF))
-    box, y = dops.Box((1.5, 2 * np.pi)), 2 * np.pi * np.arange(4) / 4
+    transform = dops.Transform(make_mesh((1,)), shape=(n, 4), box=dops.Box((1.5, 2 * np.pi)), bases=(basis, HALF))
+    y = 2 * np.pi * np.arange(4) / 4
     u, slope, f = exact(1.5 * basis.points(n)[:, None], y)
     ends = [exact(np.full(1, wall), y) for wall in (0.0, 1.5)]
 
@@ -88,10 +88,10 @@ def test_known_solutions(n, dtype):
         found = []
         for walls in WALLS:
             given = [jnp.asarray(end[wall == "neumann"], u.dtype) for wall, end in zip(walls, ends)]
-            found.append(spectral.WallPoisson(transform, walls, box).solution(f, *given))
+            found.append(spectral.WallPoisson(transform, walls).solution(f, *given))
             for shift in (30.0, 1e6):
-                found.append(spectral.WallHelmholtz(transform, shift, walls, box).solution(shift * u - f, *given))
-        return found, spectral.Derivative(transform, (1, 0), box)(u)
+                found.append(spectral.WallHelmholtz(transform, shift, walls).solution(shift * u - f, *given))
+        return found, spectral.Derivative(transform, (1, 0))(u)
 
     found, derived = jax.tree.map(np.array, everything(u.astype(dtype), f.astype(dtype)))
     weights = basis.weights(n)[:, None] / 4
@@ -112,19 +112,18 @@ def test_a_dense_matrix_solves_the_same_equations(basis, n, walls):
     The right-hand sides are random fields, so all coefficients are large, including the highest.
     """
     length, given = 3.0, (0.7, -1.2)
-    box = dops.Box(length)
-    line = dops.Transform(make_mesh((1,)), shape=(n,), bases=(basis,))
-    plane = dops.Transform(make_mesh((2 - n % 2,)), shape=(n, 6), bases=(basis, dops.Points()))
+    line = dops.Transform(make_mesh((1,)), shape=(n,), box=dops.Box(length), bases=(basis,))
+    plane = dops.Transform(make_mesh((2 - n % 2,)), shape=(n, 6), box=dops.Box(length), bases=(basis, dops.Points()))
     f = random_field((n, 6))
     coefficients = np.linalg.solve(values(np.eye(n), basis.points(n)), f)
-    helmholtz = spectral.WallHelmholtz(plane, 2.0, walls, box)
+    helmholtz = spectral.WallHelmholtz(plane, 2.0, walls)
     spec = helmholtz.in_spec
     local = jax.shard_map(helmholtz.local, mesh=plane.decomposition.mesh, in_specs=spec, out_specs=spec)
 
     @jax.jit
     def in_one_dimension(f):
-        poisson = spectral.WallPoisson(line, walls, box)
-        helmholtz_line = spectral.WallHelmholtz(line, 2.0, walls, box)
+        poisson = spectral.WallPoisson(line, walls)
+        helmholtz_line = spectral.WallHelmholtz(line, 2.0, walls)
         return poisson.solution(f, *given), helmholtz_line.solution(f, *given)
 
     poisson, screened = in_one_dimension(f[:, 0])
@@ -151,8 +150,8 @@ def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
 
     The test also checks the transposes and the derivatives.
     """
-    mesh, box, n, shift = make_mesh(sizes, kind), dops.Box(LENGTHS), shape[0], 0.7
-    transform = dops.Transform(mesh, shape=shape, bases=(basis, *others), pad=True)
+    mesh, n, shift = make_mesh(sizes, kind), shape[0], 0.7
+    transform = dops.Transform(mesh, shape=shape, box=dops.Box(LENGTHS), bases=(basis, *others), pad=True)
     layout = transform.in_layout
     dtype = np.float64 if HALF in others else np.complex128
     coefficients = np.moveaxis(random_field((2, *shape), dtype), 0, 1)
@@ -162,8 +161,9 @@ def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
     along = np.fft.ifftn((k[0][:, None] ** 2 + k[1] ** 2) * np.fft.fftn(u, axes=(-2, -1)), axes=(-2, -1))
     image = field(derivative(coefficients, 2, LENGTHS[0])) - (along.real if dtype == np.float64 else along)
     given = [at_wall(coefficients, i, wall, LENGTHS[0]) for i, wall in enumerate(walls)]
-    poisson = spectral.WallPoisson(transform, walls, box)
-    helmholtz = lambda shift, length: spectral.WallHelmholtz(transform, shift, walls, dops.Box((length, *LENGTHS[1:])))
+    poisson = spectral.WallPoisson(transform, walls)
+    resized = lambda length: transform.replace(box=dops.Box((length, *LENGTHS[1:])))
+    helmholtz = lambda shift, length: spectral.WallHelmholtz(resized(length), shift, walls)
     loss = lambda shift, length, f: jnp.sum(jnp.abs(helmholtz(shift, length).solution(f, *given)) ** 2)
 
     @jax.jit
@@ -203,7 +203,7 @@ def test_only_the_transforms_communicate(kind):
     Given values at the walls are one more field, whose transform needs more exchanges.
     """
     mesh = make_mesh((2, 4), kind)
-    transform = dops.Transform(mesh, shape=(9, 6, 7), bases=(dops.Chebyshev(), FULL, HALF), pad=True)
+    transform = dops.Transform(mesh, shape=(9, 6, 7), box=dops.Box(2.0), bases=(dops.Chebyshev(), FULL, HALF), pad=True)
     operator = spectral.WallPoisson(transform, NEUMANN)
     x = transform.in_layout.shard(random_field((9, 6, 7)))
     with jax.set_mesh(mesh):
@@ -217,7 +217,9 @@ def test_only_the_transforms_communicate(kind):
 
 def test_the_part_without_solution_and_derivatives_at_zero():
     """With a traced shift of zero, a solution between Neumann walls has a zero mean, and no NaN in its padding."""
-    transform = dops.Transform(make_mesh((2, 4)), shape=(9, 6, 7), bases=(dops.Chebyshev(2), FULL, HALF), pad=True)
+    transform = dops.Transform(
+        make_mesh((2, 4)), shape=(9, 6, 7), box=dops.Box(2.0), bases=(dops.Chebyshev(2), FULL, HALF), pad=True
+    )
     f, v = random_field((2, 9, 6, 7)), random_field((2, 9, 6, 7), seed=1)
     put, gather = transform.in_layout.shard, transform.in_layout.gather
     solve = lambda shift, f: spectral.WallHelmholtz(transform, shift, "neumann")(f)
@@ -244,16 +246,15 @@ def test_transforms_that_keep_some_modes(basis):
 
     The right-hand side has only the kept modes.
     """
-    fine = dops.Transform(make_mesh((2,)), shape=(12, 12), bases=(basis, HALF))
+    fine = dops.Transform(make_mesh((2,)), shape=(12, 12), box=dops.Box(2 * np.pi), bases=(basis, HALF))
     fine = spectral.dealiased(fine)
     kept = fine.modes[0]
     assert kept < 12
     c = np.zeros((12, 12))
     c[:kept] = random_field((kept, 1)) * np.cos(2 * np.pi * np.arange(12) / 12)
-    box = dops.Box(2 * np.pi)
     f, s = values(c, basis.points(12)), basis.points(12)
-    operator = spectral.WallHelmholtz(fine, 0.5, MIXED, box)
-    derive = spectral.Derivative(fine, (3, 1), box)
+    operator = spectral.WallHelmholtz(fine, 0.5, MIXED)
+    derive = spectral.Derivative(fine, (3, 1))
     found, derived = jax.jit(lambda f: (operator.solution(f, 0.0, 2.0), derive(f)))(f)
     wave = np.cos(2 * np.pi * np.arange(12) / 12)
     across = dense(c[:kept, 0], 1.5, MIXED, (0.0, 0.0), 2 * np.pi)
@@ -268,8 +269,10 @@ def test_derivatives(orders):
     """Check derivatives of any order and their transposes, on a grid with sines along another axis."""
     shape, basis = (9, 6, 7), dops.Chebyshev(1)
     bases = (basis, dops.Sine(2), FULL)
-    transform = dops.Transform(make_mesh((2, 4)), shape=shape, bases=bases, pad=True)
-    operator = spectral.Derivative(transform, orders, dops.Box((2.0, np.pi, 2 * np.pi)))
+    transform = dops.Transform(
+        make_mesh((2, 4)), shape=shape, box=dops.Box((2.0, np.pi, 2 * np.pi)), bases=bases, pad=True
+    )
+    operator = spectral.Derivative(transform, orders)
     y, z = np.pi * (np.arange(6) + 0.5) / 6, 2 * np.pi * np.arange(7) / 7
     c, v = random_field((9,)), random_field(shape, np.complex128)
     x = lambda order: values(derivative(c, order, 2.0), basis.points(9))
@@ -286,8 +289,14 @@ def test_derivatives(orders):
 
 def test_vector_calculus():
     """Check the operators of vector calculus and their transposes, for waves times random polynomials."""
-    shape, box = (9, 6, 7), dops.Box((2.0, 2 * np.pi, 2 * np.pi))
-    transform = dops.Transform(make_mesh((2, 4)), shape=shape, bases=(dops.Chebyshev(2), FULL, FULL), pad=True)
+    shape = (9, 6, 7)
+    transform = dops.Transform(
+        make_mesh((2, 4)),
+        shape=shape,
+        box=dops.Box((2.0, 2 * np.pi, 2 * np.pi)),
+        bases=(dops.Chebyshev(2), FULL, FULL),
+        pad=True,
+    )
     y, z = (2 * np.pi * np.arange(n) / n for n in shape[1:])
     coefficients, s = random_field((9, 3)), transform.bases[0].points(9)
     wave = np.exp(2j * y)[:, None] * np.exp(3j * z)
@@ -301,7 +310,7 @@ def test_vector_calculus():
         spectral.Divergence: (p, u[0] + v[1] + w[2]),
         spectral.Curl: (p, np.stack([w[1] - v[2], u[2] - w[0], v[0] - u[1]])),
     }
-    operators = [operator(transform, box) for operator in expected]
+    operators = [operator(transform) for operator in expected]
     put, gather = transform.in_layout.shard, transform.in_layout.gather
     fields = [put(field) for field, _ in expected.values()]
     cotangents = [random_field(result.shape, np.complex128) for _, result in expected.values()]
@@ -317,7 +326,8 @@ def test_vector_calculus():
 
 
 def transform_of(package, *bases, shape=None, **options):
-    return package.Transform(make_mesh((2, 4)), shape=shape or (8,) * len(bases), bases=bases, **options)
+    shape = shape or (8,) * len(bases)
+    return package.Transform(make_mesh((2, 4)), shape=shape, box=package.Box(), bases=bases, **options)
 
 
 @pytest.mark.parametrize(
@@ -355,4 +365,4 @@ def test_bad_input(wrong, message, plain):
 
 def of_shape(package):
     transform = transform_of(package, package.Chebyshev(), package.Fourier(), package.Fourier())
-    return package.spectral.WallHelmholtz(transform, 1.0, "neumann", package.Box())
+    return package.spectral.WallHelmholtz(transform, 1.0, "neumann")

@@ -63,7 +63,7 @@ CASES = [
 def test_mean_square_is_quadrature(bases, shape, sizes, kind, options):
     mesh = make_mesh(sizes, kind)
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
-        fft = dops.Transform(mesh, bases=bases, shape=shape, pad=True, **options)
+        fft = dops.Transform(mesh, bases=bases, shape=shape, box=dops.Box(LENGTHS[: len(shape)]), pad=True, **options)
         dec = fft.decomposition
         u = random_field((2, *shape), complex if bases[-1] == F else float)
         run = jax.jit(lambda u: (spectral.mean_square(fft, k := fft(u)), fft.inverse(k)))
@@ -72,7 +72,7 @@ def test_mean_square_is_quadrature(bases, shape, sizes, kind, options):
 
 
 def test_the_mean_square_of_a_parabola():
-    fft = dops.Transform(make_mesh((1,)), bases=(T(1), H), shape=(9, 4), axes="x")
+    fft = dops.Transform(make_mesh((1,)), bases=(T(1), H), shape=(9, 4), box=dops.Box(2.0), axes="x")
     u = np.broadcast_to(1 - (1 - 2 * T(1).points(9)[:, None]) ** 2, (9, 4))
     assert float(spectral.mean_square(fft, fft(u))) == pytest.approx(8 / 15, rel=1e-14)
 
@@ -123,12 +123,14 @@ def test_power_spectra_between_walls(bases, shape, sizes, kind):
     Its integral is the mean of |u|², by quadrature.
     """
     mesh, ndim = make_mesh(sizes, kind), len(shape)
-    box, axes = dops.Box(LENGTHS[:ndim]), {"axes": "x"} if len(sizes) == 1 else {}
+    axes = {"axes": "x"} if len(sizes) == 1 else {}
     u, lengths = random_field((2, *shape)), list(LENGTHS[:ndim])
     edges, whole = (0.1, 3.0, 5.0, 6.0), (-1.0, 1e3)
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
-        fft = dops.Transform(mesh, bases=bases, shape=shape, pad=True, norm="forward", **axes)
-        measure = jax.jit(lambda u: [spectral.power_spectrum(fft, u, box, edges=e) for e in (edges, whole)])
+        fft = dops.Transform(
+            mesh, bases=bases, shape=shape, box=dops.Box(LENGTHS[:ndim]), pad=True, norm="forward", **axes
+        )
+        measure = jax.jit(lambda u: [spectral.power_spectrum(fft, u, edges=e) for e in (edges, whole)])
         found, total = measure(fft.decomposition.shard(u))
     for axis, basis in enumerate(bases):
         if not isinstance(basis, dops.Fourier):
@@ -153,12 +155,12 @@ def test_power_spectra_between_walls(bases, shape, sizes, kind):
 )
 def test_spectra_in_planes(bases, shape, sizes, kind, across):
     mesh, ndim = make_mesh(sizes, kind), len(shape)
-    box, axes = dops.Box(LENGTHS[:ndim]), {"axes": "x"} if len(sizes) == 1 else {}
+    axes = {"axes": "x"} if len(sizes) == 1 else {}
     u, lengths = random_field((2, *shape)), [length for axis, length in enumerate(LENGTHS[:ndim]) if axis != across]
     edges, whole = (0.1, 5.0, 9.0), (-1.0, 1e3)
     with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
-        fft = dops.Transform(mesh, bases=bases, shape=shape, pad=True, **axes)
-        measure = jax.jit(lambda u: [spectral.plane_spectra(fft, u, box, edges=e) for e in (edges, whole)])
+        fft = dops.Transform(mesh, bases=bases, shape=shape, box=dops.Box(LENGTHS[:ndim]), pad=True, **axes)
+        measure = jax.jit(lambda u: [spectral.plane_spectra(fft, u, edges=e) for e in (edges, whole)])
         found, total = measure(fft.decomposition.shard(u))
     assert found.power.shape == (2, shape[across], 2)
     for got, expected in zip(found, histogram(np.moveaxis(u, across - ndim, 1), lengths, edges)):
@@ -210,7 +212,7 @@ def test_spectra_in_planes(bases, shape, sizes, kind, across):
     ],
 )
 def test_what_cannot_be_computed_is_refused(plain, bases, function, message):
-    fft = plain.Transform(make_mesh((2, 2)), bases=bases(plain), shape=(8, 8, 8), pad=True)
+    fft = plain.Transform(make_mesh((2, 2)), bases=bases(plain), shape=(8, 8, 8), box=plain.Box(), pad=True)
     u = fft.decomposition.shard(np.ones((8, 8, 8)))
     calls = {
         "mean_square": lambda: plain.spectral.mean_square(fft, fft(u)),

@@ -68,7 +68,7 @@ CENTRED = [case for case in CASES if not any(getattr(basis, "type", 2) == 3 or b
 
 
 def transform(bases, shape, sizes, kind, **options) -> dops.Transform:
-    return dops.Transform(make_mesh(sizes, kind), bases=bases, shape=shape, pad=True, **options)
+    return dops.Transform(make_mesh(sizes, kind), bases=bases, shape=shape, box=BOX, pad=True, **options)
 
 
 @pytest.mark.parametrize(("bases", "shape", "sizes", "kind"), CASES)
@@ -80,11 +80,11 @@ def test_operators_are_exact(bases, shape, sizes, kind):
     @jax.jit
     def run(u, laplacian):
         return {
-            "gradient": spectral.Gradient(fft, BOX)(u),
-            "laplacian": spectral.Laplacian(fft, BOX)(u),
-            "derivative": spectral.Derivative(fft, (1, 2, 3), BOX)(u),
-            "poisson": spectral.Poisson(fft, BOX)(laplacian),
-            "helmholtz": spectral.Helmholtz(fft, 2.0, BOX)(2 * u - laplacian),
+            "gradient": spectral.Gradient(fft)(u),
+            "laplacian": spectral.Laplacian(fft)(u),
+            "derivative": spectral.Derivative(fft, (1, 2, 3))(u),
+            "poisson": spectral.Poisson(fft)(laplacian),
+            "helmholtz": spectral.Helmholtz(fft, 2.0)(2 * u - laplacian),
         }
 
     with jax.set_mesh(dec.mesh):
@@ -105,13 +105,13 @@ def test_operators_of_vectors_are_exact(bases, shape, sizes, kind):
 
     @jax.jit
     def run(v, w):
-        potential, curl = spectral.InverseDivergence(fft, BOX), spectral.Curl(fft, BOX)
+        potential, curl = spectral.InverseDivergence(fft), spectral.Curl(fft)
         return {
-            "divergence": spectral.Divergence(fft, BOX)(v + w),
+            "divergence": spectral.Divergence(fft)(v + w),
             "curl": curl(v),
-            "potential": potential(spectral.Divergence(fft, BOX)(v)),
-            "projection": spectral.LerayProjection(fft, BOX)(v + w),
-            "velocity": spectral.InverseCurl(fft, BOX)(curl(w + v)),
+            "potential": potential(spectral.Divergence(fft)(v)),
+            "projection": spectral.LerayProjection(fft)(v + w),
+            "velocity": spectral.InverseCurl(fft)(curl(w + v)),
         }
 
     with jax.set_mesh(dec.mesh):
@@ -132,7 +132,7 @@ def test_poisson_with_walls_is_the_inverse_of_the_laplacian():
     for bases in ((S(1), F, H), (C(1), S(2), H), (C(3), S(4), C(2))):
         fft = transform(bases, (6, 7, 8), (2, 4), "auto")
         f = random_field((2, 6, 7, 8))
-        solve, laplacian = spectral.Poisson(fft, BOX), spectral.Laplacian(fft, BOX)
+        solve, laplacian = spectral.Poisson(fft), spectral.Laplacian(fft)
         assert_close(fft.decomposition.gather(laplacian(solve(fft.decomposition.shard(f)))), f, 1e-12)
 
 
@@ -142,7 +142,7 @@ def test_transposes_and_derivatives(bases):
     fft = transform(bases, shape, (2, 2), "auto")
     dec = fft.decomposition
     u, v = random_field(shape), random_field((3, *shape), seed=1)
-    gradient, poisson = spectral.Gradient(fft, BOX), spectral.Poisson(fft, BOX)
+    gradient, poisson = spectral.Gradient(fft), spectral.Poisson(fft)
     apply = lambda operator: lambda x: dec.gather(operator(dec.shard(x)))
     assert_transposed(apply(gradient), apply(gradient.T), u, v)
     assert_transposed(apply(poisson), apply(poisson.H), u, u[::-1])
@@ -161,7 +161,7 @@ def test_transposes_and_derivatives(bases):
 
 def test_operators_that_walls_do_not_allow_are_refused(plain):
     def fft(*bases):
-        return plain.Transform(make_mesh((1, 1)), bases=bases, shape=(8, 8, 8))
+        return plain.Transform(make_mesh((1, 1)), bases=bases, shape=(8, 8, 8), box=plain.Box())
 
     f, h = plain.Fourier(), plain.Fourier(half=True)
     for make, message in (

@@ -58,11 +58,12 @@ def transforms(mesh: Mesh, ndim: int, **options) -> dict[str, dops.Transform | d
     shape, wall = SHAPES[ndim], (12, *SHAPES[ndim][1:])
     along = [dops.Fourier()] * (ndim - 2) + [dops.Fourier(half=True)]
     dec = dops.Decomposition(mesh, shape=shape, ndim=ndim, pad=True, **options)
-    walls = dops.Decomposition(mesh, shape=wall, ndim=ndim, pad=True, **options)
+    box = dops.Box((1.0, *[4.0] * (ndim - 1)))
+    walls = dops.Decomposition(mesh, shape=wall, ndim=ndim, box=box, pad=True, **options)
     return {
         "real": dops.FFT(dec, real=True),
         "complex": dops.FFT(dec),
-        "cosines": dops.Transform(dec, bases=(dops.Cosine(2),) * ndim),
+        "cosines": dops.Transform(dec, box=dops.Box(3.0), bases=(dops.Cosine(2),) * ndim),
         "polynomials": dops.Transform(walls, bases=(dops.Chebyshev(), *along)),
         "cells": dops.Transform(walls, bases=(dops.Cells.clustered(12, 1.5), *along)),
     }
@@ -125,10 +126,10 @@ def operators(t: dict, ndim: int) -> dict[str, Entry]:
 
 
 def equations(t: dict, ndim: int) -> dict[str, pde.AbstractSplitEquation]:
-    fft, polynomials, box = t["real"], t["polynomials"], dops.Box(20.0)
-    walls = dops.Box((1.0, *[4.0] * (ndim - 1)))
+    fft, polynomials = t["real"], t["polynomials"]
+    wide = fft.replace(box=dops.Box(20.0))
     velocity = (1.0, -2.0, 0.5)[:ndim]
-    flow, waves = pde.NavierStokes(fft, 0.1), pde.KortewegDeVries(fft, box, components="vector")
+    flow, waves = pde.NavierStokes(fft, 0.1), pde.KortewegDeVries(wide, components="vector")
     force = pde.KolmogorovForcing(fft, 1, dealiasing=None), pde.Smagorinsky(fft, 0.17, dealiasing=None)
     found = {
         "Advection": pde.Advection(fft, velocity, 0.1),
@@ -145,13 +146,11 @@ def equations(t: dict, ndim: int) -> dict[str, pde.AbstractSplitEquation]:
         "GrayScott": pde.GrayScott(fft, (0.1, 0.05), 0.04, 0.06),
         "GrossPitaevskii": pde.GrossPitaevskii(t["complex"], 1.0),
         "HyperDiffusion": pde.HyperDiffusion(fft, 0.1),
-        "KortewegDeVries": pde.KortewegDeVries(fft, box),
+        "KortewegDeVries": pde.KortewegDeVries(wide),
         "KortewegDeVries of vectors": waves,
-        "KuramotoSivashinsky": pde.KuramotoSivashinsky(fft, box, keep_mean=True),
-        "KuramotoSivashinskyConservative": pde.KuramotoSivashinskyConservative(fft, box),
-        "KuramotoSivashinskyConservative, convective": pde.KuramotoSivashinskyConservative(
-            fft, box, conservative=False
-        ),
+        "KuramotoSivashinsky": pde.KuramotoSivashinsky(wide, keep_mean=True),
+        "KuramotoSivashinskyConservative": pde.KuramotoSivashinskyConservative(wide),
+        "KuramotoSivashinskyConservative, convective": pde.KuramotoSivashinskyConservative(wide, conservative=False),
         "NavierStokes": flow,
         "NavierStokes, masked": pde.NavierStokes(fft, 0.1, dealiasing=spectral.Mask()),
         "NavierStokes with KolmogorovForcing and Smagorinsky": pde.NavierStokes(
@@ -161,10 +160,10 @@ def equations(t: dict, ndim: int) -> dict[str, pde.AbstractSplitEquation]:
         "PassiveScalar of PassiveScalar": pde.PassiveScalar(pde.PassiveScalar(waves, 0.1), 0.2),
         "SwiftHohenberg": pde.SwiftHohenberg(fft, 0.1),
         "Wave": pde.Wave(fft, 2.0),
-        "Channel": pde.Channel(polynomials, 0.1, walls, drive=1.0),
-        "RayleighBenard": pde.RayleighBenard(polynomials, 100.0, 1.0, walls),
+        "Channel": pde.Channel(polynomials, 0.1, drive=1.0),
+        "RayleighBenard": pde.RayleighBenard(polynomials, 100.0, 1.0),
         "RayleighBenard with warm walls": pde.RayleighBenard(
-            polynomials, 100.0, 1.0, walls, bottom=jnp.ones(polynomials.decomposition.shape[1:])
+            polynomials, 100.0, 1.0, bottom=jnp.ones(polynomials.decomposition.shape[1:])
         ),
     }
     if ndim == 2:

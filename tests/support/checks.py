@@ -334,7 +334,11 @@ def on_top(fft: dops.FFT3D, u: jax.Array) -> list[jax.Array]:
     found += [spectral.Helmholtz(fft, 2.5)(u), spectral.GaussianFilter(fft, 0.3)(u)]
     found += [spectral.power_spectrum(fft, u[0]).power, spectral.Derivative(fft, (1, 0, 2))(u)]
     found.append(spectral.GaussianRandomField(fft, lambda k: jnp.exp(-k))(jax.random.key(0)))
-    for equation in (pde.Diffusion(fft, 0.1), pde.Burgers(fft, 0.1), pde.KuramotoSivashinsky(fft, dops.Box(9.0))):
+    for equation in (
+        pde.Diffusion(fft, 0.1),
+        pde.Burgers(fft, 0.1),
+        pde.KuramotoSivashinsky(fft.replace(box=dops.Box(9.0))),
+    ):
         field = u if isinstance(equation, pde.Burgers) else u[0]
         found.append(equation.transform.inverse(pde.ETDRK(equation, 0.01, 2).step(0.0, equation.transform(field))))
     dec, key = fft.decomposition, jax.random.key(1)

@@ -21,7 +21,7 @@ def run(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess
     """Run `python` with `arguments`, in an environment in which the tests have not chosen XLA's number of threads."""
     environment = {name: value for name, value in os.environ.items() if not name.endswith("PJRT_NPROC")} | variables
     command = [sys.executable, "-W", "error", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
 
 
 def check_task(task: str, backend: str, devices: int, count: int) -> None:
@@ -35,6 +35,7 @@ def test_a_loop_of_steps(backend):
 
 
 @pytest.mark.sweep
+@pytest.mark.timeout(3600)  # One start of Python takes many seconds here.
 @pytest.mark.parametrize("devices", [8, 16])
 @pytest.mark.parametrize("backend", ["native", "xla"])
 @pytest.mark.parametrize(("task", "count"), [("steps", 1000), ("small", 1000), ("eager", 5), ("threads", 200)])

@@ -54,7 +54,7 @@ def check_files(case: Case, folder: Path) -> None:
     np.testing.assert_array_equal(case.layout.gather(x), u)
     np.testing.assert_array_equal(case.layout.gather(case.layout.crop(x)), u)
     for suffix in (".zarr", ".h5"):
-        io.write(folder / f"u{suffix}", {"u": x}, grid, space=space, box=dops.Box(2.0))
+        io.write(folder / f"u{suffix}", {"u": x}, grid, space=space)
         with io.Writer() as writer:
             writer.write(folder / f"v{suffix}", {"v": x, "host": np.asarray(x)}, grid, space=space)
         for path in folder.glob(f"*{suffix}"):

@@ -75,7 +75,7 @@ def other_functions(fft):
         "Advection": pde.Advection(fft, (1.0, 2.0, 3.0)),
         "Burgers": pde.Burgers(fft, 0.1),
         "Diffusion": pde.Diffusion(fft, 0.1),
-        "KuramotoSivashinsky": pde.KuramotoSivashinsky(fft, dops.Box(20.0)),
+        "KuramotoSivashinsky": pde.KuramotoSivashinsky(fft.replace(box=dops.Box(20.0))),
         "NavierStokes": pde.NavierStokes(fft, 0.1),
     }
     return {

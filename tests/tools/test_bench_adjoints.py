@@ -17,7 +17,7 @@ def test_gradients_beside_the_gradient_of_a_rollout():
     The reversible adjoint of a few steps has a small error.
     """
     fft = dops.FFT(make_mesh((1,)), shape=(16,), real=True, norm="forward")  # One axis compiles fastest.
-    solver = pde.ETDRK(pde.KuramotoSivashinsky(fft, dops.Box(20.0)), 0.05, order=1)
+    solver = pde.ETDRK(pde.KuramotoSivashinsky(fft.replace(box=dops.Box(20.0))), 0.05, order=1)
     u = solver.equation.state(3 * np.random.default_rng(0).standard_normal(16))
     ways = {
         "rollout": adjoints.by_rollout,

@@ -71,8 +71,13 @@ class WallTransform(SolverTransform):
         return ChebyshevSpectra(plain.shape, plain.modes, plain.norm)
 
 
-def _with_walls(dec: Decomposition, basis: AbstractBasis) -> Transform:
-    return Transform(dec, bases=(basis, *[Fourier()] * (dec.ndim - 2), Fourier(half=True)))
+def _with_walls(dec: Decomposition, basis: AbstractBasis, height: float = 2 * math.pi) -> Transform:
+    """Return a transform in a box with the length `height` along the first axis, and 2π along the others."""
+    return Transform(
+        dec,
+        box=Box((height, *[2 * math.pi] * (dec.ndim - 1))),
+        bases=(basis, *[Fourier()] * (dec.ndim - 2), Fourier(half=True)),
+    )
 
 
 def _poisson(across: Callable[[int], AbstractBasis], dec: Decomposition, dtype: np.dtype) -> Problem:
@@ -108,7 +113,7 @@ def _poisson(across: Callable[[int], AbstractBasis], dec: Decomposition, dtype: 
 def _rayleigh_benard(dec: Decomposition, dtype: np.dtype) -> Problem:
     """Return a step of `IMEXRK` for a flow along the walls and a temperature, which both decay by diffusion."""
     ndim = dec.ndim
-    equation = RayleighBenard(_with_walls(dec, Chebyshev()), RAYLEIGH, PRANDTL, Box((1.0, *[2 * math.pi] * (ndim - 1))))
+    equation = RayleighBenard(_with_walls(dec, Chebyshev(), height=1.0), RAYLEIGH, PRANDTL)
     transform = WallTransform(equation.transform, dtype)
 
     def data():

@@ -1,9 +1,7 @@
 """An operator without a plan: Poisson's equation in a channel, periodic along x and y, with walls at both ends of z."""
 
-import dataclasses
-
 import decompops as dops
-from decompops.extend import UNCHANGED, AbstractDerivable, check_box, vector
+from decompops.extend import UNCHANGED, AbstractDerivable, vector
 
 
 class ChannelPoisson(AbstractDerivable):
@@ -14,17 +12,17 @@ class ChannelPoisson(AbstractDerivable):
 
     **Arguments:**
 
-    - `decomposition`: how the mesh shards the grid. It needs a `shape`.
-    - `box`: the lengths of the channel; along z it is the height.
+    - `decomposition`: the grid, built with a `shape` and a `box`. The length of the box along z is the height.
     """
 
     decomposition: dops.Decomposition
-    box: dops.Box = dops.Box()
 
     def __check_init__(self):
-        check_box(self.box, 3)
-        if self.decomposition.shape is None:
-            raise ValueError("`decomposition` must be built with a `shape`; got one without.")
+        dec = self.decomposition
+        if dec.shape is None or dec.box is None:
+            raise ValueError(
+                f"`decomposition` must be built with a `shape` and a `box`; got {dec.shape} and {dec.box}."
+            )
 
     @property
     def transform(self):
@@ -35,7 +33,7 @@ class ChannelPoisson(AbstractDerivable):
         # The matrix is real and symmetric: transposes and conjugates are the operator itself.
         forward, inverse = self.transform, self.transform.inverse
         spectrum = forward.apply(x, UNCHANGED, local=local)
-        k = forward.wavenumbers(box=self.box, dtype=spectrum.real.dtype)
+        k = forward.wavenumbers(dtype=spectrum.real.dtype)
         return inverse.apply(vector.inverse_laplacian(k, spectrum), UNCHANGED, local=local)
 
     @property
@@ -43,5 +41,5 @@ class ChannelPoisson(AbstractDerivable):
         return False
 
     def structures(self, form, given):
-        field = dataclasses.replace(self.transform.in_structure, box=self.box)
+        field = self.transform.in_structure
         return field, field

@@ -15,13 +15,11 @@ class Fisher(AbstractEquation):
     - `fft`: the transform, built with `real=True` and a `shape`.
     - `diffusivity`, `growth`: D and r, nonnegative numbers. They may be traced, so that JAX can
         differentiate with respect to them.
-    - `box`: the periodic box.
     """
 
     fft: dops.FFT
     diffusivity: Number
     growth: Number
-    box: dops.Box = dops.Box()
     dealiasing: ClassVar = spectral.Truncate(2 / 3)  # because the equation multiplies two fields
 
     def __check_init__(self):

@@ -13,7 +13,6 @@ class Potential(AbstractSpectralOperator):
     """
 
     fft: dops.FFT
-    box: dops.Box = dops.Box()
     components: ClassVar = ("vector", "scalar")  # of its fields, and of its results
 
     def multiply(self, spectrum):
