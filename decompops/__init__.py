@@ -10,11 +10,11 @@ from ._autotune.choose import autotune as autotune
 from ._autotune.cudecomp import CuDecompTuner as CuDecompTuner
 from ._autotune.trial import Trial as Trial
 from ._backend.base import AbstractBackend as AbstractBackend
-from ._backend.cudecomp import CuDecomp as CuDecomp
-from ._backend.kernel import cores as _cores
-from ._backend.mpi import MPI as MPI
-from ._backend.native import Native as Native, register as _register
-from ._backend.xla import XLA as XLA
+from ._backend.cudecomp.backend import CuDecomp as CuDecomp
+from ._backend.mpi.backend import MPI as MPI
+from ._backend.native.backend import Native as Native, register as _register
+from ._backend.native.kernel import cores as _cores
+from ._backend.xla.backend import XLA as XLA
 from ._basis.cells import Cells as Cells
 from ._basis.chebyshev import Chebyshev as Chebyshev
 from ._basis.cosine import Cosine as Cosine, Sine as Sine

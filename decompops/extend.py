@@ -25,7 +25,7 @@ of each.
 from ._autotune.trial import Task as Task
 from ._autotune.tuner import AbstractTuner as AbstractTuner
 from ._backend.base import AbstractBackend as AbstractBackend, Call as Call, Caller as Caller, Counters as Counters
-from ._backend.xla import move as move, run_stage as run_stage
+from ._backend.xla.backend import move as move, run_stage as run_stage
 from ._basis.base import (
     AbstractBasis as AbstractBasis,
     AbstractLineTransform as AbstractLineTransform,

@@ -11,7 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from .._backend.xla import XLA
+from .._backend.xla.backend import XLA
 from .._common.ownership import open_regular, replace_file
 from .._core.decomposition import Decomposition
 from .trial import Operator, Task

@@ -7,9 +7,10 @@ from typing import Any, Literal, cast
 import numpy as np
 from jax.sharding import AbstractMesh
 
-from .._backend import grids, launch
-from .._backend.cudecomp import DTYPES, NAMES, CuDecomp, order_of
-from .._backend.xla import XLA
+from .._backend.cudecomp import grids
+from .._backend.cudecomp.backend import DTYPES, NAMES, CuDecomp, order_of
+from .._backend.mpi import launch
+from .._backend.xla.backend import XLA
 from .._common.check import check_flag
 from .._core.decomposition import Decomposition
 from .._operator.fft import FFT3D

@@ -12,7 +12,7 @@ from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Move
 from .base import AbstractBackend, Call
 from .wire import is_narrower, send_narrow
-from .xla import assembled, run_stage
+from .xla.backend import assembled, run_stage
 
 
 def run_on_block(call: Call, block: Array) -> Array:

@@ -7,10 +7,10 @@ from contextvars import ContextVar
 
 from jax.sharding import AbstractMesh, Mesh
 
-from .._backend import native
 from .._backend.base import AbstractBackend
-from .._backend.native import Native
-from .._backend.xla import XLA
+from .._backend.native import backend as native
+from .._backend.native.backend import Native
+from .._backend.xla.backend import XLA
 from .registry import make_backend
 
 

@@ -11,7 +11,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Shaped
 
 from .._backend.base import AbstractBackend
-from .._backend.native import is_local
+from .._backend.native.backend import is_local
 from .._common.blocks import (
     Blocks,
     MeshAxis,

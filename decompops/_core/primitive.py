@@ -22,7 +22,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from .._backend.base import Call
 from .._backend.execute import run_on_block
-from .._backend.xla import XLA
+from .._backend.xla.backend import XLA
 from .._common.blocks import entry_names
 from .._common.memory_layout import exported
 from .._common.sharding import (

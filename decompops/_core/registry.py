@@ -5,10 +5,10 @@ import inspect
 from typing import Any
 
 from .._backend.base import AbstractBackend
-from .._backend.cudecomp import CuDecomp
-from .._backend.mpi import MPI
-from .._backend.native import Native
-from .._backend.xla import XLA
+from .._backend.cudecomp.backend import CuDecomp
+from .._backend.mpi.backend import MPI
+from .._backend.native.backend import Native
+from .._backend.xla.backend import XLA
 
 
 GROUP = "decompops.backends"

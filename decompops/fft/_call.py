@@ -14,7 +14,7 @@ from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from .._backend.base import AbstractBackend, Call, Caller
-from .._backend.xla import XLA
+from .._backend.xla.backend import XLA
 from .._basis.base import AbstractBasis
 from .._basis.points import Points
 from .._common.blocks import flat_names

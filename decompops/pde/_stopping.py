@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from .._backend.signals import handled
+from .._backend.mpi.signals import handled
 
 
 # A batch system sends SIGTERM when a job must end. Some time before, Slurm sends SIGUSR1 (`--signal=USR1@300`) and LSF

@@ -1,5 +1,5 @@
-// The functions that Python calls through ctypes (decompops/_backend/grids.py). All functions except those that return
-// names return a number. -1 stands for an error, whose text `decompops_cudecomp_error` returns.
+// The functions that Python calls through ctypes (decompops/_backend/cudecomp/grids.py). All functions except those that
+// return names return a number. -1 stands for an error, whose text `decompops_cudecomp_error` returns.
 
 #pragma once
 

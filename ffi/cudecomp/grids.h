@@ -23,7 +23,7 @@ struct Grid {
 
 // How a grid is divided, in cuDecomp's terms. `backend` is cuDecomp's number for the way to communicate. If `halo` is
 // 1, this is the way for updates of halos, otherwise for transposes. The fields are those of `Grid` in
-// decompops/_backend/grids.py.
+// decompops/_backend/cudecomp/grids.py.
 struct Division {
   std::int32_t lengths[3], parts[2], order[3][3];
   std::int32_t along, halo, backend;
@@ -32,7 +32,7 @@ static_assert(sizeof(Division) == 17 * sizeof(std::int32_t), "it comes from Pyth
 
 // A search in which cuDecomp measures times. If `halo` is 0, cuDecomp chooses how to communicate in transposes. If
 // `halo` is 1, it chooses how to communicate in updates of the halos of z-pencils. If `parts` are zero, it also chooses
-// the process grid. The fields are those of `Search` in decompops/_backend/grids.py.
+// the process grid. The fields are those of `Search` in decompops/_backend/cudecomp/grids.py.
 struct Search {
   std::int32_t lengths[3], parts[2], order[3][3];
   std::int32_t dtype;  // 0 to 3: float32, float64, complex64, complex128

@@ -89,7 +89,7 @@ class Registry {
   std::map<std::pair<int, std::vector<int>>, std::shared_ptr<Mesh>> meshes_;
   std::mutex calls_mutex_;  // separate, so that compiling does not wait for MPI
   std::map<std::uint64_t, std::uint64_t> occurrences_;
-  // As many entries as there are calls of operators in the source of the program (decompops/_backend/caller.py).
+  // As many entries as there are calls of operators in the source of the program (decompops/_backend/native/caller.py).
   std::map<std::pair<std::string, std::string>, Lines> lines_;
   std::map<std::uint64_t, Runs> runs_;
   std::set<std::uint64_t> threads_;

@@ -3,7 +3,7 @@
 import decompops as dops
 import jax
 import pytest
-from decompops._backend import caller
+from decompops._backend.native import caller
 
 
 def called_in(file: str, line: int = 2) -> caller.Caller:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from decompops._backend.encode import FORMAT, encoded, mesh_entries
+from decompops._backend.native.encode import FORMAT, encoded, mesh_entries
 from decompops._basis.cosine import RealToReal
 from decompops._basis.fourier import DFT
 from decompops._basis.points import Identity

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops._backend.xla import local_transform
+from decompops._backend.xla.backend import local_transform
 from decompops._basis.fourier import DFT
 from decompops._common.blocks import Blocks
 from decompops._common.compat import most_fft_elements

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops._backend import grids, library
+from decompops._backend.cudecomp import grids, library
 
 import checks
 from checks import assert_block, assert_same

@@ -45,7 +45,7 @@ FLAT = "fft = dops.FFT2D(mesh, axes='x', shape=(16, 16), real=True); velocity = 
 SOLVER = "solver = pde.ETDRK(pde.NavierStokes(fft, 1e-3), 0.01)"
 # `prepared` does not define all names that these examples use. This code defines the missing names.
 GIVEN = {
-    "_backend/mpi.py::thread": "power = np.sum",
+    "_backend/mpi/backend.py::thread": "power = np.sum",
     "io/_checkpoints.py::Checkpoints": f"{FLAT}; {SOLVER}; {STATE}; step = 1; model = memory = {{}}",
     "io/_snapshot.py::write": "p = u",
     "io/_snapshot.py::Writer": "class solver: rollout = lambda u, steps: (u, None)\n"
@@ -107,7 +107,7 @@ def test_examples_run(name, tmp_path, monkeypatch):
         names = prepared((2, 4))
         fields = {name: names[name] for name in ("u", "velocity")}
         jax.eval_shape(lambda fields: exec(program, names | fields), fields)
-    if name == "_backend/mpi.py::thread":
+    if name == "_backend/mpi/backend.py::thread":
         for thread in set(threading.enumerate()) - threads:
             thread.join()
 

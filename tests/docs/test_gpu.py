@@ -11,7 +11,7 @@ PREPARED = """
 import sys
 from pathlib import Path
 from checks import assert_same
-from decompops._backend import library
+from decompops._backend.native import library
 library.folder = lambda: Path(sys.argv[1])
 library.build.cache_clear()
 import jax, numpy as np

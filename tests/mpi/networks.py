@@ -10,7 +10,7 @@ from collections.abc import Callable
 import decompops as dops
 import jax
 import pytest
-from decompops._backend import coordinator
+from decompops._backend.mpi import coordinator
 from mpi4py import MPI
 
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 from decompops import io
-from decompops._backend import library
+from decompops._backend.native import library
 
 import mpiexec
 from checks import UNEVEN, assert_block

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import decompops as dops
 import pytest
-from decompops._backend.library import MpiKernels
+from decompops._backend.native.library import MpiKernels
 from decompops.tools import cli as cli
 
 import mpiexec

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from decompops import io
-from decompops._backend.library import OVER_MPI
+from decompops._backend.native.library import OVER_MPI
 from decompops.tools.bench.scaling import children
 from jax import lax
 from jax.experimental import multihost_utils

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import io, pde
-from decompops._backend import fft_library, library
+from decompops._backend.native import fft_library, library
 from hypothesis import given, settings, strategies as st
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec as P
@@ -216,7 +216,7 @@ WAITING = """
 import ctypes, jax, numpy as np
 jax.config.update("jax_num_cpu_devices", 2)
 import decompops as dops
-from decompops._backend.library import NATIVE
+from decompops._backend.native.library import NATIVE
 from jax.sharding import PartitionSpec as P
 NATIVE.call("set_limits", 1.0, 2.0)
 mesh = jax.make_mesh((2,), ("x",))
@@ -269,7 +269,7 @@ class TestLibraries:
         program = (
             "import jax; jax.config.update('jax_num_cpu_devices', 4); jax.config.update('jax_enable_x64', True)\n"
             "import sys, decompops as dops\n"
-            "from decompops._backend import library\n"
+            "from decompops._backend.native import library\n"
             "if library.NATIVE.problem(): print(library.NATIVE.problem()); sys.exit()\n"
             "import numpy as np, checks\n"
             "from jax import numpy as jnp\n"

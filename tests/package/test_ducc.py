@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from decompops._backend import library
+from decompops._backend.native import library
 from decompops.tools import cli as cli
 
 

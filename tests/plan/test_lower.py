@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops._backend.base import AbstractBackend, Call
-from decompops._backend.xla import run_stage
+from decompops._backend.xla.backend import run_stage
 from decompops._basis.cosine import RealToReal
 from decompops._basis.fourier import DFT, Fourier
 from decompops._basis.mixed import Mixed

@@ -317,12 +317,10 @@ def test_single_precision_stays_single():
         "helmholtz": spectral.Helmholtz(fft, jnp.float64(2.0)),
         "resample": spectral.Resample(fft, (4, 6, 8)),
     }
-    lengths = np.array(LENGTHS)
+    resized = lambda lengths: operators(fft.replace(box=dops.Box(lengths)))
     for results in (
         jax.eval_shape(lambda u, v: apply_all(some, u, v), u, v),
-        jax.eval_shape(
-            lambda u, v, lengths: apply_all(operators(fft.replace(box=dops.Box(lengths))), u, v), u, v, lengths
-        ),
+        jax.eval_shape(lambda u, v, lengths: apply_all(resized(lengths), u, v), u, v, np.array(LENGTHS)),
         jax.eval_shape(lambda u: {name: some[name].T(u) for name in ("symbol", "divergence", "gaussian")}, u),
     ):
         assert {result.dtype for result in results.values()} == {np.dtype("float32")}

@@ -5,7 +5,7 @@ import json
 import jax
 import pytest
 from decompops import MPI, CuDecomp, Native
-from decompops._backend import library
+from decompops._backend.native import library
 from decompops.tools import cli as cli
 
 from commands import assert_fits, run

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ..._backend import library
+from ..._backend.native import library
 from ..._core.registry import all_backends
 from .hardware import output_of
 from .setting import Setting

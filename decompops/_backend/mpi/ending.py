@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from .library import MpiKernels
+from ..native.library import MpiKernels
 
 
 _SPEAKERS = 4  # If all ranks fail, only this many of them print their errors.

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from . import library
+from ..native import library
 
 
 _process = os.getpid()

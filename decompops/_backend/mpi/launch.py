@@ -1,4 +1,4 @@
-"""Starts JAX over the ranks of an MPI communicator, for `MPI.initialize()` and `CuDecomp.initialize()`."""
+"""Starts JAX over the ranks of an MPI communicator."""
 
 import atexit
 import ctypes
@@ -13,9 +13,10 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from . import caller, coordinator, grids, signals
+from ..native import caller
+from ..native.library import OVER_MPI
+from . import coordinator, signals
 from .ending import end_together
-from .library import OVER_MPI
 
 
 @dataclass(frozen=True)
@@ -77,33 +78,10 @@ def initialize(
 
     # Programs must run one after the other, because kernels cannot distinguish two simultaneous runs of one program.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    _start(communicator, key, "cpu", limits, watch, make_known)
+    start(communicator, key, "cpu", limits, watch, make_known)
 
 
-def initialize_gpus(communicator: Any, key: str, limits: Limits, device: int | None) -> None:
-    """Do what `CuDecomp.initialize` promises."""
-    platform = "cpu" if grids.platform() == "cpu" else "cuda"
-
-    def watch(communicator: Any) -> Callable[[], None]:
-        return end_together(communicator, None, traces=False)
-
-    def choose(communicator: Any) -> int:
-        from mpi4py import MPI
-
-        node = communicator.Split_type(MPI.COMM_TYPE_SHARED)
-        rank = node.rank
-        node.Free()
-        return grids.use_device(-1 - rank if device is None else device)
-
-    def make_known(communicator: Any) -> int:
-        if not known:
-            grids.register()
-        return len(known)
-
-    _start(communicator, key, platform, limits, watch, make_known, choose)
-
-
-def _start(
+def start(
     communicator: Any,
     key: str,
     platform: str,

@@ -5,11 +5,11 @@ from itertools import chain
 
 import numpy as np
 
-from .._basis.fourier import DFT
-from .._common.blocks import Blocks, MeshAxis
-from .._plan.pieces import Pieces, plain_stages
-from .._plan.plan import Plan
-from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
+from ..._basis.fourier import DFT
+from ..._common.blocks import Blocks, MeshAxis
+from ..._plan.pieces import Pieces, plain_stages
+from ..._plan.plan import Plan
+from ..._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
 
 
 FORMAT = 6  # This number must equal `kFormat` in ffi/common/plan.h.

@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jaxtyping
 
-from .base import Caller
+from ..base import Caller
 
 
 MAIN = "main"
@@ -32,7 +32,8 @@ _lock = threading.Lock()
 # executions, for each name of a thread. Each has compiled a program of its own, which takes far more memory.
 _texts: dict[tuple[str, str], list[str]] = {}
 _LIBRARIES = tuple(
-    str(Path(file).parent) + os.sep for file in (Path(__file__).parent, jax.__file__, eqx.__file__, jaxtyping.__file__)
+    str(Path(file).parent) + os.sep
+    for file in (Path(__file__).parents[1], jax.__file__, eqx.__file__, jaxtyping.__file__)
 )
 
 

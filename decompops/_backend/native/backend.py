@@ -9,16 +9,16 @@ import jax
 from jax import Array
 from jax.sharding import AbstractMesh, Mesh
 
-from .._plan.lower import Wire
-from .._plan.pieces import plain_stages
-from .._plan.plan import Plan
-from .._plan.stage import AbstractStage
+from ..._plan.lower import Wire
+from ..._plan.pieces import plain_stages
+from ..._plan.plan import Plan
+from ..._plan.stage import AbstractStage
+from ..base import AbstractBackend, Call, Counters
+from ..wire import check_wire
 from . import library
-from .base import AbstractBackend, Call, Counters
 from .encode import mesh_entries
 from .kernel import Planning, check_planning, check_threads, cores, count_supported, in_order, run_kernel
 from .library import NATIVE
-from .wire import check_wire
 
 
 @dataclass(frozen=True)

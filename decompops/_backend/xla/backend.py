@@ -9,16 +9,16 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from .._basis.base import AbstractLineTransform, Run
-from .._common.blocks import MeshAxis
-from .._common.compat import most_fft_elements
-from .._common.memory_layout import row_major, stored_as
-from .._plan.lower import Wire
-from .._plan.pieces import even_lengths
-from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
-from .base import AbstractBackend, check_overlap
-from .wire import check_wire
-from .xla_halo import Exchange, clear, crop, embed, extend, permute
+from ..._basis.base import AbstractLineTransform, Run
+from ..._common.blocks import MeshAxis
+from ..._common.compat import most_fft_elements
+from ..._common.memory_layout import row_major, stored_as
+from ..._plan.lower import Wire
+from ..._plan.pieces import even_lengths
+from ..._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
+from ..base import AbstractBackend, check_overlap
+from ..wire import check_wire
+from .halo import Exchange, clear, crop, embed, extend, permute
 
 
 # XLA's CPU transposes write the output element by element. If the input stride is large, above all if it is a power of

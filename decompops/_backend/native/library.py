@@ -12,12 +12,12 @@ from typing import Any
 
 import jax
 
+from ..base import Caller, Counters
 from . import fft_library
-from .base import Caller, Counters
 
 
 # The kernels' sources in a clone of the repository. The kernels of an editable install may be older than the sources.
-SOURCES = Path(__file__).parents[2] / "ffi"
+SOURCES = Path(__file__).parents[3] / "ffi"
 # MPI libraries with MPICH's binary interface, by their names in mpi4py. The build calls all of them MPICH.
 _MPICH_ABI: dict[str, str] = dict.fromkeys(("Intel MPI", "MVAPICH", "MVAPICH2", "Cray MPICH"), "MPICH")
 
@@ -254,7 +254,7 @@ def pointer(library: ctypes.CDLL, name: str) -> Any:
 
 def folder() -> Path | None:
     """Return the folder of the installed kernels: in this package, or in site-packages for an editable install."""
-    candidates = [Path(__file__).parents[1] / "_kernels"]
+    candidates = [Path(__file__).parents[2] / "_kernels"]
     try:
         distribution = importlib.metadata.distribution("decompops")
         candidates.append(Path(str(distribution.locate_file("decompops/_kernels"))))

@@ -7,15 +7,16 @@ from typing import Any, ClassVar
 import numpy as np
 from jax import Array
 
-from .._plan.lower import Wire
-from .._plan.plan import Plan
-from .._plan.stage import AbstractStage
-from . import caller, launch, library
-from .base import AbstractBackend, Call, Caller, Counters, check_overlap
-from .encode import mesh_entries
-from .kernel import Planning, check_planning, check_threads, count_supported, details, in_order, run_kernel
-from .library import OVER_MPI
-from .wire import check_wire
+from ..._plan.lower import Wire
+from ..._plan.plan import Plan
+from ..._plan.stage import AbstractStage
+from ..base import AbstractBackend, Call, Caller, Counters, check_overlap
+from ..native import caller, library
+from ..native.encode import mesh_entries
+from ..native.kernel import Planning, check_planning, check_threads, count_supported, details, in_order, run_kernel
+from ..native.library import OVER_MPI
+from ..wire import check_wire
+from . import launch
 
 
 @dataclass(frozen=True)

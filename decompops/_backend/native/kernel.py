@@ -11,13 +11,13 @@ import numpy as np
 from jax import Array
 from jax.sharding import AbstractMesh, Mesh
 
-from .._basis.fourier import DFT
-from .._common.blocks import Blocks, MeshAxis, axis_names, entry_names
-from .._plan.pieces import Pieces, plain_stages
-from .._plan.plan import Plan
-from .._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
+from ..._basis.fourier import DFT
+from ..._common.blocks import Blocks, MeshAxis, axis_names, entry_names
+from ..._plan.pieces import Pieces, plain_stages
+from ..._plan.plan import Plan
+from ..._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
+from ..base import Call
 from . import caller, library
-from .base import Call
 from .encode import encoded
 
 

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from .library import MpiKernels
+from ..native.library import MpiKernels
 
 
 _watching: list[MpiKernels] = []  # The kernels that print a line when a signal ends this rank.

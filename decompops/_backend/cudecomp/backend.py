@@ -12,16 +12,17 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh
 
-from .._common.blocks import Blocks, MeshAxis, axis_names
-from .._plan.lower import Chunks, Wire
-from .._plan.plan import Plan
-from .._plan.stage import AbstractStage, Extend, Move
+from ..._common.blocks import Blocks, MeshAxis, axis_names
+from ..._plan.lower import Chunks, Wire
+from ..._plan.plan import Plan
+from ..._plan.stage import AbstractStage, Extend, Move
+from ..base import AbstractBackend, Call, check_overlap
+from ..execute import lowered
+from ..mpi.launch import Limits, known, ranks_of
+from ..wire import check_wire
+from ..xla.backend import extend_or_add, move, pad_end
+from ..xla.halo import Message, messages_of, permute
 from . import grids, launch
-from .base import AbstractBackend, Call, check_overlap
-from .execute import lowered
-from .wire import check_wire
-from .xla import extend_or_add, move, pad_end
-from .xla_halo import Message, messages_of, permute
 
 
 # The communication libraries and algorithms, by cuDecomp's names and in the order of cuDecomp's numbers.
@@ -94,8 +95,8 @@ class CuDecomp(AbstractBackend):
         of the communicator are not JAX's processes in the same order. `ValueError` if `key` already names a different
         communicator.
         """
-        limits = launch.Limits(timeout=60.0, limit=None, heartbeat=heartbeat)
-        launch.initialize_gpus(communicator, key, limits, device)
+        limits = Limits(timeout=60.0, limit=None, heartbeat=heartbeat)
+        launch.initialize(communicator, key, limits, device)
 
     def start(self) -> None:
         self.initialize(key=self.communicator)
@@ -119,7 +120,7 @@ class CuDecomp(AbstractBackend):
 
     def _ranks_of(self, mesh) -> list[int]:
         platform = "cpu" if grids.platform() == "cpu" else "gpu"
-        return launch.ranks_of(mesh, self.communicator, platform, self)
+        return ranks_of(mesh, self.communicator, platform, self)
 
     def prepare(self, call: Call, dtype: np.dtype) -> None:
         self._prepare_stages(call, call.plan.stages, dtype)
@@ -139,7 +140,7 @@ class CuDecomp(AbstractBackend):
         for stage in stages:
             if ranks and np.dtype(dtype).name in DTYPES:
                 for use in self._uses(call, stage):
-                    number = grids.add(self.communicator, launch.known[self.communicator].handle, ranks, use.grid)
+                    number = grids.add(self.communicator, known[self.communicator].handle, ranks, use.grid)
                     if self._allocates(use):
                         grids.reserve(number, grids.elements(number, use.width) * np.dtype(dtype).itemsize)
             dtype = stage.result_dtype(dtype)
@@ -177,7 +178,7 @@ class CuDecomp(AbstractBackend):
         """Return the ranks that share a grid with this rank, in mesh order; empty if this rank is not in the mesh."""
         assert isinstance(call.mesh, Mesh)
         ranks = np.reshape(self._ranks_of(call.mesh), call.mesh.devices.shape)
-        here = np.argwhere(ranks == launch.known[self.communicator].handle.rank)
+        here = np.argwhere(ranks == known[self.communicator].handle.rank)
         if len(here) == 0:
             return ()
         names = _mesh_axes(call)

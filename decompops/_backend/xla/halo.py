@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from .._plan.stage import Clear, Crop, Extend
+from ..._plan.stage import Clear, Crop, Extend
 
 
 Pairs = tuple[tuple[int, int], ...]

@@ -1,0 +1,1 @@
+"""Compiled kernels over MPI, and the start and the end of ranks."""

@@ -1,0 +1,1 @@
+"""XLA's collectives and FFTs."""
