@@ -2,12 +2,12 @@
 
 import atexit
 import gc
-import importlib.util
 import os
 import shutil
 import sys
 import tempfile
 
+from annotations import checked
 from compiling import FLAGS
 
 
@@ -34,14 +34,11 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 import decompops as unchecked  # noqa: E402
 import pytest  # noqa: E402
-from jaxtyping import install_import_hook  # noqa: E402
 
 
 for name in [name for name in sys.modules if name.split(".")[0] == "decompops"]:
     del sys.modules[name]
-# tests/gpu also runs on machines without beartype, which have only pytest and the packages that decompops needs.
-checker = "beartype.beartype" if importlib.util.find_spec("beartype") else None
-with install_import_hook("decompops", checker):
+with checked("decompops"):
     import decompops  # noqa: F401
 
 
