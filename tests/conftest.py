@@ -17,6 +17,11 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 # Most tests inspect programs of the XLA backend. tests/native tests the compiled kernels, the default on CPUs.
 os.environ.setdefault("DECOMPOPS_BACKEND", "xla")
 
+# LLVM's optimisations would take most of the time, here and in the processes that tests start.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+# Without files of bytecode, each of the hundreds of processes that tests start would compile all modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 import jax
 
 
@@ -29,7 +34,6 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_disable_most_optimizations", True)  # Otherwise, LLVM would take most of the time.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 import decompops as unchecked  # noqa: E402

@@ -34,7 +34,7 @@ def launcher() -> list[str]:
 def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) -> subprocess.CompletedProcess:
     """Run a Python program on every rank."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
-    environment |= {"PYTHONPATH": str(HERE), "XLA_FLAGS": FLAGS, **variables}
+    environment |= {"PYTHONPATH": str(HERE), "XLA_FLAGS": FLAGS, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", **variables}
     # The empty value turns on Python's buffers. Without buffers, Python writes a line and its end separately.
     environment |= {"PYTHONUNBUFFERED": ""}
     environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
