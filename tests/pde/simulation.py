@@ -50,7 +50,7 @@ def pause(t, u):
 run = pde.simulate(
     solver,
     u,
-    4.0,
+    2.0,
     interval=0.1,
     observe=observe,
     control=pde.CFL(0.2) if args.method == "controlled" else None,
