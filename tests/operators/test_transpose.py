@@ -18,6 +18,7 @@ from helpers import (
     random_field,
     spec_of,
     surrounded,
+    thinned,
 )
 
 
@@ -25,8 +26,12 @@ PAIRS = list(itertools.product("xyz", "xyz"))
 STORED = {"x": (1, 2, 0), "y": (2, 0, 1), "z": (0, 1, 2)}
 
 
-@pytest.mark.parametrize(("source", "target"), PAIRS)
-@pytest.mark.parametrize("sizes", [(2, 4), (3, 2), (8,)])
+# On 2 x 4 devices, CI tests all pairs. On the other meshes, it tests three pairs, on axes of both kinds.
+FEW = {(2, 4): PAIRS, (3, 2): [("x", "z"), ("y", "x"), ("z", "z")], (8,): [("z", "x"), ("y", "z"), ("x", "y")]}
+CASES = [(sizes, *pair) for sizes in FEW for pair in PAIRS]
+
+
+@pytest.mark.parametrize(("sizes", "source", "target"), thinned(CASES, lambda sizes, *pair: tuple(pair) in FEW[sizes]))
 def test_all_pairs_exactly(sizes, source, target):
     mesh, shape = make_mesh(sizes, "auto" if source < target else "explicit"), (9, 10, 11)
     transpose = dops.Transpose(mesh, source, target, shape=shape, pad=True)

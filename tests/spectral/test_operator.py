@@ -118,10 +118,10 @@ def apply_all(some, u, v):
     [
         ((2, 4), "auto", True, (9, 10, 11)),
         ((2, 4), "explicit", False, (8, 6, 10)),
-        ((8, 1), "explicit", True, (8, 6, 10)),
+        pytest.param((8, 1), "explicit", True, (8, 6, 10), marks=pytest.mark.sweep),
         ((8,), "auto", True, (5, 4, 6)),
-        ((8, 1), "auto", False, (9, 10, 11)),
-        ((1, 1), "auto", False, (5, 4, 6)),
+        pytest.param((8, 1), "auto", False, (9, 10, 11), marks=pytest.mark.sweep),
+        pytest.param((1, 1), "auto", False, (5, 4, 6), marks=pytest.mark.sweep),
         ((1, 1), "explicit", True, (4, 6, 5)),
     ],
 )

@@ -11,7 +11,7 @@ from decompops import spectral
 from decompops.tools.hlo import collectives
 from numpy.polynomial import chebyshev
 
-from helpers import assert_adjoint, assert_close, assert_transposed, finite_difference, make_mesh, random_field
+from helpers import assert_adjoint, assert_close, assert_transposed, finite_difference, make_mesh, random_field, thinned
 
 
 FULL, HALF = dops.Fourier(), dops.Fourier(half=True)
@@ -71,7 +71,13 @@ def exact(x, y):
 BOUNDS = {8: 1.0, 16: 1e-5, 32: 1e-14, 64: 1e-14, 128: 1e-14, 256: 1e-14, 512: 2e-14}
 
 
-@pytest.mark.parametrize(("n", "dtype"), list(itertools.product(BOUNDS, (np.float64, np.float32))))
+@pytest.mark.parametrize(
+    ("n", "dtype"),
+    thinned(
+        itertools.product(BOUNDS, (np.float64, np.float32)),
+        lambda n, dtype: n in ((8, 16, 32, 512) if dtype == np.float64 else (16, 512)),
+    ),
+)
 def test_known_solutions(n, dtype):
     """Solutions equal exact solutions for all kinds of walls, with nonzero values and slopes at the walls.
 

@@ -1,11 +1,12 @@
 """Helpers of several test files: meshes, random fields, and assertions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.fft
 from decompops._operator.derived import Derived
 from decompops._operator.planned import plan_in_form
@@ -28,6 +29,11 @@ def make_mesh(
     names = names or {1: ("x",), 2: ("x", "y"), 3: ("c", "x", "y")}[len(sizes)]
     devices = np.array(jax.devices()[: np.prod(sizes)]).reshape(sizes)
     return Mesh(devices, names, axis_types=tuple(TYPES[one] for one in kinds))
+
+
+def thinned(cases: Iterable[tuple], kept: Callable[..., bool]) -> list:
+    """Return the cases of a test. Those that `kept` refuses repeat what others test, and have the marker `sweep`."""
+    return [case if kept(*case) else pytest.param(*case, marks=pytest.mark.sweep) for case in cases]
 
 
 def gpus() -> list:
