@@ -46,7 +46,9 @@ def test_early_energy_agrees_with_the_published_solution(tmp_path):
 
 # The first mesh has slabs. The second one has pencils with padding, because 3x2 devices divide neither the 20 cells nor
 # the modes.
-@pytest.mark.parametrize("options", [(), ("--n", "20", "--mesh", "3x2")], ids=" ".join)
+@pytest.mark.parametrize(
+    "options", [pytest.param((), marks=pytest.mark.sweep), ("--n", "20", "--mesh", "3x2")], ids=" ".join
+)
 def test_history_agrees_with_the_published_solution(options, tmp_path):
     basic = ("--n", "32", "--dt", "0.02", "--dtype", "float64", "--t-end", "1")
     time, energy, dissipation, enstrophy = history(*basic, *options, cwd=tmp_path)
