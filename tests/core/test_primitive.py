@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from helpers import assert_close, finite_difference, make_mesh, plan_of, put, random_field
+from helpers import assert_close, finite_difference, make_mesh, plan_of, put, random_field, thinned
 
 
 SHAPE = (6, 5, 7)
@@ -102,7 +102,14 @@ def test_first_and_second_derivatives(mesh, name):
         assert_close(product, products[0])
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "stencil"])
+@pytest.mark.parametrize(
+    ("mesh", "name"),
+    thinned(
+        [(kind, name) for name in NAMES if name != "stencil" for kind in ("auto", "explicit")],
+        lambda kind, name: kind == ("auto", "explicit")[NAMES.index(name) % 2],
+    ),
+    indirect=["mesh"],
+)
 def test_vjp_and_linear_transpose_are_the_transposed_operator(mesh, name):
     operator = operators(mesh)[name]
     x = input_for(operator)
