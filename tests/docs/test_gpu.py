@@ -16,7 +16,6 @@ library.folder = lambda: Path(sys.argv[1])
 library.build.cache_clear()
 import jax, numpy as np
 jax.config.update("jax_cpu_enable_async_dispatch", False)
-jax.config.update("jax_disable_most_optimizations", True)
 u = np.random.default_rng(0).standard_normal((16, 16, 16)).astype(np.float32)
 trials = []
 shown, print = print, trials.append
@@ -48,11 +47,11 @@ shown("checked")
 """
 
 
-def test_the_code(tmp_path):
+def test_the_code(tmp_path, tmp_path_factory):
     initial, tuned, operator, kinds = blocks("docs/gpu.md")
     code = PREPARED + initial + CHECK + tuned + CHECK_TUNED + operator + CHECK_OPERATOR + kinds + CHECK_KINDS
     path = tmp_path / "script.py"
     path.write_text(code.replace("512", "16"))
-    done = mpiexec.run(path, mock_kernels.build(tmp_path / "kernels"), ranks=4)
+    done = mpiexec.run(path, mock_kernels.build(tmp_path_factory.getbasetemp()), ranks=4)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("checked") == 4, done.stdout

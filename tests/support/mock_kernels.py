@@ -1,5 +1,6 @@
 """A function that builds the `CuDecomp()` kernels with a mock of cuDecomp (tests/cudecomp/mock) instead of cuDecomp."""
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +9,10 @@ from pathlib import Path
 SOURCES = Path(__file__).parents[2] / "ffi"
 
 
-def build(folder: Path) -> Path:
-    """Build the kernels in a folder, and return the folder of the library."""
+@functools.cache
+def build(temporary: Path) -> Path:
+    """Build the kernels once in the temporary folder of all tests, and return the folder of the library."""
+    folder = temporary / "mock_kernels"
     options = ("-DDECOMPOPS_TESTS=ON", "-DDECOMPOPS_DUCC=OFF", f"-DPython_EXECUTABLE={sys.executable}")
     for command in (
         ("cmake", "-S", SOURCES, "-B", folder, *options),
