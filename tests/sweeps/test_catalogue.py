@@ -147,10 +147,16 @@ def test_programs_under_strict_modes(kind, ndim):
 # Operators, layers, statistics, and the rates of a few equations.
 MOST = r"^\w+$|\.T$|^(Burgers|Channel|PassiveScalar|RayleighBenard|Wave): "
 STRICT = {
-    "debug_nans": jax.debug_nans,
-    "disable_jit": jax.disable_jit,
-    "enable_checks": jax.enable_checks,
+    "debug_nans": lambda: jax.debug_nans(True),
+    "debug_infs": lambda: jax.debug_infs(True),
+    "disable_jit": lambda: jax.disable_jit(True),
+    "enable_checks": lambda: jax.enable_checks(True),
+    "checking_leaks": jax.checking_leaks,
+    "transfer_guard": lambda: jax.transfer_guard("disallow"),
 }
+FEW = ["Curl", "WallPoisson.T", "SpectralConv", "Burgers: rate"]
+# Without `jit`, JAX compiles hundreds of single operations, so this mode gets only one entry in CI.
+FEW_OF_MODES = [(mode, FEW[:1] if mode == "disable_jit" else FEW) for mode in STRICT]
 
 
 def close_to_one_device(entry: Entry, alone: Entry, function) -> None:
@@ -175,13 +181,23 @@ def test_values_where_a_mesh_axis_is_left_over(wrap, kind, ndim):
     assert failures(entries, lambda n, e: close_to_one_device(e, alone[n], wrap(e.function))) == {}
 
 
-@pytest.mark.sweep
-@pytest.mark.parametrize("mode", STRICT)
-def test_eager_calls_under_strict_modes(mode):
-    """Under `disable_jit` on Explicit axes, JAX's own functions need `jax.set_mesh`."""
-    entries = {name: entry for name, entry in everything("explicit", 2).items() if re.search(r"^\w+$", name)}
-    with jax.set_mesh(make_mesh(SIZES[2], "explicit")), STRICT[mode](True):
-        assert failures(entries, lambda _, entry: np.asarray(entry.function(put(entry)))) == {}
+@pytest.mark.parametrize(
+    ("mode", "names"), FEW_OF_MODES + [pytest.param(mode, None, marks=pytest.mark.sweep) for mode in STRICT]
+)
+def test_eager_calls_under_strict_modes(mode, names):
+    """Under `disable_jit` on Explicit axes, JAX's own functions need `jax.set_mesh`.
+
+    Some modes act only while JAX traces, so JAX forgets its programs first. `transfer_guard` refuses Python numbers in
+    any eager call, so it gets compiled programs.
+    """
+    entries = everything("explicit", 2)
+    entries = {name: entries[name] for name in names or entries}
+    fields = {name: put(entry) for name, entry in entries.items()}
+    wrap = jax.jit if mode == "transfer_guard" else lambda function: function
+    jax.clear_caches()
+    with jax.set_mesh(make_mesh(SIZES[2], "explicit")), STRICT[mode]():
+        found = failures(entries, lambda name, entry: jax.block_until_ready(wrap(entry.function)(fields[name])))
+    assert found == {}
 
 
 @pytest.mark.parametrize("name", ["InverseCurl", "WallPoisson.T"])
