@@ -34,8 +34,7 @@ PERIODIC = [(True, True, True), (False, False, False), (True, False, True)]
 
 ORDERS = [None, (2, 0, 1), (1, 2, 0)]
 EVEN, UNEVEN, SHORT = (8, 8, 8), (9, 10, 11), (7, 3, 5)
-# Every width, periodicity, pencil, storage order and kind of mesh stays in CI. The others repeat them with the sizes of
-# the mesh swapped.
+# Every mesh, width, periodicity, pencil, storage order and kind of mesh stays in CI. The others combine them again.
 FEW = {
     *(((2, 4), EVEN), ((2, 4), UNEVEN), ((4, 2), SHORT), ((8, 1), UNEVEN), ((1, 8), EVEN), ((3, 2), UNEVEN)),
     *(((3, 2), SHORT), ((4,), EVEN), ((4,), SHORT), ((1, 1), SHORT)),
