@@ -4,14 +4,12 @@
 
 #include <cstddef>
 
+#include "cpu/numbers.h"
 #include "cpu/pieces.h"
 
 namespace decompops {
 
 using Strides = PerAxis<Index>;
-
-// The types of numbers. Cells of type `other` can be copied, but not added.
-enum class Number { f16, bf16, f32, f64, c64, c128, i8, i16, i32, i64, other };
 
 // A result that is larger than this does not stay in the cache until it is read again.
 constexpr Index kStreamBytes = Index{1} << 22;
