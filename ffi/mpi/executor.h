@@ -3,17 +3,18 @@
 #pragma once
 
 #include "cpu/steps.h"
+#include "mpi/messages.h"
+#include "mpi/node_memory.h"
 #include "mpi/sharing.h"
-#include "mpi/team.h"
 
 namespace decompops::mpi {
 
 class Executor {
  public:
-  // The program and the team must outlive the executor. The executor reads `input`, writes `result`, and uses memory of
-  // `workspace`.
-  Executor(const SharedProgram& shared, Team& team, int threads, Planning planning, const void* input, void* result,
-           Workspace& workspace);
+  // The program, and all objects that are passed by reference, must outlive the executor. The executor reads `input`,
+  // writes `result`, and uses memory of `workspace`.
+  Executor(const SharedProgram& shared, Messages& messages, NodeMemory& node, int threads, Planning planning,
+           const void* input, void* result, Workspace& workspace);
 
   // Returns whether the program has ended. Returns false if the program has waited for other ranks for longer than
   // `longest` seconds. The next call continues at the same point.
@@ -27,7 +28,8 @@ class Executor {
 
   const SharedProgram& shared_;
   const Program& program_ = shared_.program;
-  Team& team_;
+  Messages& messages_;
+  NodeMemory& node_;
   int threads_;
   Planning planning_;
   Addresses own_;

@@ -41,9 +41,10 @@ struct Site {
   Executor executor(const void* input, void* result, Index batch, Index element, Number number) {
     if (!program) {
       auto program_of = [&](int place) { return compile(plan, batch, element, number, place); };
-      program = share(program_of(mesh->team.rank()), program_of, mesh->team.rank(), mesh->team.sharing());
+      program = share(program_of(mesh->team.place()), program_of, mesh->team.place(), mesh->team.memory().sharing());
     }
-    return Executor(*program, mesh->team, threads, planning, input, result, mesh->workspace);
+    return Executor(*program, mesh->team.messages(), mesh->team.memory(), threads, planning, input, result,
+                    mesh->workspace);
   }
 };
 

@@ -1,70 +1,107 @@
 #include "mpi/messages.h"
 
+#include "mpi/check.h"
+#include "mpi/datatype.h"
+#include "mpi/tags.h"
+
 namespace decompops::mpi {
 namespace {
 
-// MPI counts in ints, so rows that are longer than this are sent in parts.
-constexpr Index kLongest = Index{1} << 30;
-
-MPI_Datatype row_of(Index bytes) {
-  const int whole = static_cast<int>(bytes / kLongest), rest = static_cast<int>(bytes % kLongest);
-  MPI_Datatype row;
-  if (whole == 0) {
-    check(MPI_Type_contiguous(rest, MPI_BYTE, &row), "MPI_Type_contiguous");
-    return row;
-  }
-  MPI_Datatype part;
-  check(MPI_Type_contiguous(static_cast<int>(kLongest), MPI_BYTE, &part), "MPI_Type_contiguous");
-  const int counts[] = {whole, rest};
-  const MPI_Aint places[] = {0, static_cast<MPI_Aint>(whole * kLongest)};
-  const MPI_Datatype types[] = {part, MPI_BYTE};
-  const int code = MPI_Type_create_struct(2, counts, places, types, &row);
-  MPI_Type_free(&part);
-  check(code, "MPI_Type_create_struct");
-  return row;
-}
+// While exchanges are under way, a rank with other work lets MPI continue with them at this interval.
+constexpr double kLookSeconds = 1e-4;
 
 }  // namespace
 
-void check(int code, const char* what) {
-  if (code == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING];
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  throw Failure(std::string(what) + ": " + std::string(text, length));
+// All ranks of the mesh must come together to make its communicator. A rank inside MPI_Comm_create_group does not
+// receive notices, so the ranks agree before they call it. First, all ranks report that they have come. A rank that
+// fails before this report tells the others. Then all ranks report that they are ready. After this report no rank may
+// fail by itself.
+void Messages::connect() {
+  const Members& members = failures_.members();
+  const int tag = 16 + 2 * static_cast<int>(members.mesh % 16000);
+  meet(tag, false);
+  MPI_Group all, group;
+  check(MPI_Comm_group(base_, &all), "MPI_Comm_group");
+  check(MPI_Group_incl(all, members.size(), members.ranks.data(), &group), "MPI_Group_incl");
+  meet(tag + 1, true);
+  check(MPI_Comm_create_group(base_, group, tag, &communicator_), "MPI_Comm_create_group");
+  MPI_Group_free(&group);
+  MPI_Group_free(&all);
+  MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
 }
 
-Datatype::Datatype(const Piece& piece, Index element, const PerAxis<int>& order) {
-  PerAxis<int> axes;  // from the fastest to the slowest
-  for (int position = order.size() - 1; position >= 0; --position) axes.push_back(order[position] + 1);
-  axes.push_back(0);
-  Index row = 1;
-  int i = 0;
-  // Axes that are contiguous in memory together form one row.
-  for (; i < axes.size(); ++i) {
-    const Index count = piece.region.count(axes[i]);
-    if (count > 1 && piece.stride[axes[i]] != row) break;
-    row *= count;
+void Messages::meet(int tag, bool ready) {
+  const Members& members = failures_.members();
+  Transfer transfer;
+  transfer.requests.reserve(2 * members.size());
+  transfer.peers.reserve(2 * members.size());
+  for (bool receive : {true, false}) {
+    for (int other = 0; other < members.size(); ++other) {
+      if (other == members.place) continue;
+      const int rank = members.ranks[other];
+      MPI_Request& request = transfer.requests.emplace_back();
+      transfer.peers.push_back(other);
+      check(receive ? MPI_Irecv(nullptr, 0, MPI_CHAR, rank, tag, base_, &request)
+                    : MPI_Isend(nullptr, 0, MPI_CHAR, rank, tag, base_, &request),
+            "the meeting of a mesh's ranks");
+    }
   }
-  become(row_of(row * element));
-  for (; i < axes.size(); ++i) {
-    const Index count = piece.region.count(axes[i]);
-    if (count == 1) continue;
-    MPI_Datatype outer;
-    check(MPI_Type_create_hvector(static_cast<int>(count), 1, piece.stride[axes[i]] * element, type_, &outer),
-          "MPI_Type_create_hvector");
-    become(outer);
+  transfer.receives = static_cast<std::size_t>(members.size() - 1);
+  transfer.wait(failures_, kForever, ready);
+}
+
+// After a failure, messages may still be under way, so the communicator is not freed.
+void Messages::free() {
+  if (is_connected() && !failures_.has_failed()) MPI_Comm_free(&communicator_);
+}
+
+void Messages::start(const Exchange& exchange, const Memory& memory) {
+  // A rank that has given up may have freed data that it has not sent.
+  failures_.check();
+  const std::size_t size = exchange.receives.size() + exchange.sends.size();
+  Transfer& transfer = under_way_.emplace_back();
+  transfer.requests.reserve(size);
+  transfer.peers.reserve(size);
+  auto post = [&](const Message& message, auto start, const char* what) {
+    const Piece& piece = message.piece;
+    const Datatype type(piece, exchange.element, exchange.order);
+    MPI_Request request;
+    check(start(memory[piece], 1, type, message.peer, kData, communicator_, &request), what);
+    transfer.requests.push_back(request);
+    transfer.peers.push_back(message.peer);
+  };
+  for (const Message& message : exchange.receives) {
+    post(message, MPI_Irecv, "MPI_Irecv");
+    ++transfer.receives;
   }
-  check(MPI_Type_commit(&type_), "MPI_Type_commit");
+  for (const Message& message : exchange.sends) {
+    post(message, MPI_Isend, "MPI_Isend");
+    count(1, message.piece.region.volume() * exchange.element);
+  }
 }
 
-Datatype::~Datatype() {
-  if (type_ != MPI_DATATYPE_NULL) MPI_Type_free(&type_);
+bool Messages::finish(double longest) {
+  if (!under_way_.front().wait(failures_, longest)) return false;
+  under_way_.pop_front();
+  // If a rank has failed in the meantime, the memory of its messages may have been overwritten before they were
+  // received, so the data may be wrong. In this case, the notice of that rank has arrived before the data.
+  failures_.check();
+  return true;
 }
 
-void Datatype::become(MPI_Datatype next) {
-  if (type_ != MPI_DATATYPE_NULL) MPI_Type_free(&type_);
-  type_ = next;
+void Messages::progress() {
+  if (seconds_since(looked_) < kLookSeconds) return;
+  failures_.check();
+  looked_ = Clock::now();
+}
+
+void Messages::withdraw() noexcept {
+  for (; !under_way_.empty(); under_way_.pop_front()) under_way_.front().withdraw();
+}
+
+void Messages::count(Index messages, Index bytes) {
+  sent_ += messages;
+  sent_bytes_ += bytes;
 }
 
 }  // namespace decompops::mpi

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "cpu/patience.h"
-#include "mpi/messages.h"
+#include "mpi/check.h"
 
 namespace decompops::mpi {
 namespace {

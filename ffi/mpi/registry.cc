@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "mpi/check.h"
+
 namespace decompops::mpi {
 namespace {
 
@@ -109,9 +111,9 @@ std::array<Index, 3> Registry::counts() {
   std::lock_guard<std::mutex> lock(mutex_);
   std::array<Index, 3> counts{};
   for (auto& [key, mesh] : meshes_) {
-    counts[0] += mesh->team.messages();
-    counts[1] += mesh->team.sent_bytes();
-    counts[2] += mesh->workspace.bytes() + mesh->team.shared_bytes();
+    counts[0] += mesh->team.messages().sent();
+    counts[1] += mesh->team.messages().sent_bytes();
+    counts[2] += mesh->workspace.bytes() + mesh->team.memory().bytes();
   }
   return counts;
 }

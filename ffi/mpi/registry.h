@@ -21,7 +21,7 @@ namespace decompops::mpi {
 // The ranks of a mesh, and the work space of its operators.
 struct Mesh {
   Mesh(MPI_Comm base, std::shared_ptr<Notices> notices, const std::vector<int>& ranks, const std::vector<int>& node,
-       Team::IsCompiled is_compiled)
+       Order::IsCompiled is_compiled)
       : team(base, std::move(notices), ranks, node, std::move(is_compiled)) {}
   Workspace workspace;
   Team team;

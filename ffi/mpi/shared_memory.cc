@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "mpi/messages.h"
+#include "mpi/check.h"
 
 namespace decompops::mpi {
 namespace {

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "mpi/executor.h"
+#include "mpi/team.h"
 #include "tests/transpose.h"
 
 namespace {
@@ -80,9 +81,10 @@ class Trial {
     std::optional<Executor> executor;
     auto program_of = [&](int place) { return compile(plan_, 1, sizeof(std::int64_t), Number::i64, place); };
     call->run = [&](double longest) {
-      if (!program) program = share(program_of(rank_), program_of, rank_, team_->sharing());
+      if (!program) program = share(program_of(rank_), program_of, rank_, team_->memory().sharing());
       if (!executor) {
-        executor.emplace(*program, *team_, 1, Planning::estimate, input_.data(), found_.data(), workspace_);
+        executor.emplace(*program, team_->messages(), team_->memory(), 1, Planning::estimate, input_.data(),
+                         found_.data(), workspace_);
       }
       return executor->run(longest);
     };

@@ -3,23 +3,19 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
-#include <cstdio>
 #include <cstring>
-#include <functional>
-#include <future>
 #include <numeric>
 
 #include "cpu/copy.h"
 #include "cpu/fft.h"
 #include "cpu/lines.h"
-#include "cpu/program.h"
-#include "mpi/team.h"
+#include "tests/boxes.h"
 #include "tests/expect.h"
 
 using namespace decompops;
-using namespace decompops::mpi;
 
 namespace {
 
@@ -46,15 +42,6 @@ Strides random_counts(const std::vector<Index>& most) {
     counts.push_back(random(1, most[i]));
   }
   return counts;
-}
-
-void for_all(const Strides& counts, const std::function<void(const Strides&)>& body) {
-  Region whole{Strides::filled(counts.size()), counts};
-  for_boxes(whole, Strides::filled(counts.size(), 1), [&](const Region& one) { body(one.lo); });
-}
-
-Index at(const Strides& cell, const Strides& stride) {
-  return std::inner_product(cell.begin(), cell.end(), stride.begin(), Index{0});
 }
 
 void test_copies() {
@@ -272,85 +259,26 @@ void test_loading_of_others() {
   }
 }
 
-// Every rank sends a box of cells to the next rank, which stores the box in another order.
-void test_messages(const Region& region) {
-  int size;
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  std::vector<int> ranks(size);
-  std::iota(ranks.begin(), ranks.end(), 0);
-  MPI_Comm copy;
-  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
-  auto notices = std::make_shared<Notices>(copy);
-  Team team(MPI_COMM_WORLD, notices, ranks, {}, [](const Identity&) { return true; });
-  const int rank = team.rank();
-  const Index element = 8;
-  const Piece sent = spaced(kSend, 16, region, element), received = dense(kReceive, 8, region, {1, 0, 2});
-  auto cells = [&](const Piece& piece) { return std::vector<std::int64_t>((piece.offset + span(piece, element)) / 8); };
-  std::vector<std::int64_t> send = cells(sent), receive = cells(received);
-  auto number = [](int rank, const Strides& cell) { return at(cell, {1, 1 << 4, 1 << 16, Index{1} << 32}) + rank; };
-  for_all(region.counts(), [&](const Strides& cell) { send[2 + at(cell, sent.stride)] = number(rank, cell); });
-  Memory memory{};
-  memory.own[kSend] = reinterpret_cast<std::byte*>(send.data());
-  memory.own[kReceive] = reinterpret_cast<std::byte*>(receive.data());
-  const Exchange exchange{{{(rank + 1) % size, sent}}, {{(rank + size - 1) % size, received}}, element, {0, 1, 2}};
-  std::promise<std::string> ended;
-  auto call = std::make_shared<Call>();
-  call->run = [&](double longest) {
-    if (!team.is_under_way()) team.start(exchange, memory);
-    return team.finish(longest);
-  };
-  call->done = [&](const std::string& error) { ended.set_value(error); };
-  team.submit(call);
-  const std::string error = ended.get_future().get();
-  expect(error.empty(), error);
-  for_all(region.counts(), [&](const Strides& cell) {
-    if (receive[1 + at(cell, received.stride)] != number((rank + size - 1) % size, cell)) throw Failure("wrong cell");
-  });
-  team.stop();
-  notices->leave();
-  team.free();
-}
-
 }  // namespace
 
-int main(int count, char** arguments) {
-  int threads;
-  MPI_Init_thread(&count, &arguments, MPI_THREAD_MULTIPLE, &threads);
-  int failures = 0;
-  auto test = [&](const char* name, const std::function<void()>& body) {
-    try {
-      body();
-      std::printf("%s: passed\n", name);
-    } catch (const std::exception& error) {
-      std::printf("%s: FAILED: %s\n", name, error.what());
-      ++failures;
-    }
-  };
-  if (count > 1 && std::string(arguments[1]) == "large") {  // more than 2^31 bytes, scattered and in one row
-    test("long message in pieces", [] { test_messages({{0, 0, 0, 0}, {1, 3, 512, Index{1} << 18}}); });
-    test("long message", [] { test_messages({{0, 0, 0, 0}, {1, 1, 1, (Index{1} << 28) + 1234}}); });
-  } else {
-    test("messages", [] { test_messages({{0, 0, 0, 0}, {2, 5, 6, 700}}); });
-    test("short messages", [] { test_messages({{0, 0, 0, 0}, {1, 1, 3, 1}}); });
-    test("copies", test_copies);
-    test("scaled copies, single precision", test_scaled_copies<float>);
-    test("scaled copies, double precision", test_scaled_copies<double>);
-    test("sums", test_sums);
-    test("sums of halves", test_sums_of_halves);
-    test("regions", test_regions);
-    for (int ndim : {1, 3, kMaxAxes}) test("decoding", [ndim] { test_decoding(ndim); });
-    test("decoding of noise", test_decoding_of_noise);
-    if (has_ducc()) {
-      test("lines, DUCC", test_lines);
-      test("lines of a gap, DUCC", test_lines_of_a_gap);
-    }
-    if (dlopen("libfftw3.so.3", RTLD_NOW) != nullptr && dlopen("libfftw3f.so.3", RTLD_NOW) != nullptr) {
-      load_fftw("libfftw3.so.3", "libfftw3f.so.3");
-      test("lines, FFTW", test_lines);
-      test("lines of a gap, FFTW", test_lines_of_a_gap);
-    }
-    test("a library without FFTW's functions", test_loading_of_others);
+int main() {
+  test("copies", test_copies);
+  test("scaled copies, single precision", test_scaled_copies<float>);
+  test("scaled copies, double precision", test_scaled_copies<double>);
+  test("sums", test_sums);
+  test("sums of halves", test_sums_of_halves);
+  test("regions", test_regions);
+  for (int ndim : {1, 3, kMaxAxes}) test("decoding", [ndim] { test_decoding(ndim); });
+  test("decoding of noise", test_decoding_of_noise);
+  if (has_ducc()) {
+    test("lines, DUCC", test_lines);
+    test("lines of a gap, DUCC", test_lines_of_a_gap);
   }
-  if (failures > 0) MPI_Abort(MPI_COMM_WORLD, 1);
-  MPI_Finalize();
+  if (dlopen("libfftw3.so.3", RTLD_NOW) != nullptr && dlopen("libfftw3f.so.3", RTLD_NOW) != nullptr) {
+    load_fftw("libfftw3.so.3", "libfftw3f.so.3");
+    test("lines, FFTW", test_lines);
+    test("lines of a gap, FFTW", test_lines_of_a_gap);
+  }
+  test("a library without FFTW's functions", test_loading_of_others);
+  return failed_tests > 0;
 }

@@ -18,7 +18,7 @@ from ..native.library import MpiKernels
 
 _SPEAKERS = 4  # If all ranks fail, only this many of them print their errors.
 # Seconds between the failure of a rank and the end of the job. In this time, the other ranks cancel their messages, in
-# two seconds at most, and then print the operator in which they waited (ffi/mpi/team_messages.cc).
+# two seconds at most, and then print the operator in which they waited (ffi/mpi/transfer.cc, ffi/mpi/failures.cc).
 _LAST_WORDS = 3
 # Errors of ffi/mpi/handler.cc begin like this. They name the rank and the operator, so they need no traceback.
 _NAMED_ERROR = re.compile(r"decompops: rank \d+: (.*)", re.DOTALL)

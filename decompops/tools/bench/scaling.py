@@ -20,7 +20,7 @@ from .run import make_mesh
 
 
 Order = Literal["none", "tree", "one by one"]
-ANNOUNCEMENT_BYTES = 824  # `Announcement` in ffi/mpi/team.h
+ANNOUNCEMENT_BYTES = 824  # `Announcement` in ffi/mpi/order.h
 
 
 @dataclass(frozen=True)

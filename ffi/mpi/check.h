@@ -1,0 +1,22 @@
+// Errors of MPI, which MPI reports by return values.
+
+#pragma once
+
+#include <mpi.h>
+
+#include <string>
+
+#include "common/plan.h"
+
+namespace decompops::mpi {
+
+// Throws `Failure` with MPI's text, unless `code` reports success.
+inline void check(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw Failure(std::string(what) + ": " + std::string(text, length));
+}
+
+}  // namespace decompops::mpi
