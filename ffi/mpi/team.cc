@@ -88,7 +88,7 @@ void Team::work() {
       if (current_) end_current(lock, failures_.failure());
       for (; !waiting_.empty(); waiting_.pop_front()) end(*waiting_.front(), failures_.failure());
     }
-    if (failures_.is_ending()) return;
+    if (is_ending) return;
   }
 }
 

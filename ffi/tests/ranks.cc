@@ -23,6 +23,7 @@ int main(int count, char** arguments) {
     test("order", test_order);
     test("different orders", test_different_orders);
     test("calls", test_calls);
+    test("the end of waiting calls", test_end_of_waiting_calls);
   }
   if (failed_tests > 0) MPI_Abort(MPI_COMM_WORLD, 1);
   MPI_Finalize();

@@ -64,3 +64,4 @@ void test_phases();
 void test_order();
 void test_different_orders();
 void test_calls();
+void test_end_of_waiting_calls();

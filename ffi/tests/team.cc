@@ -44,3 +44,22 @@ void test_calls() {
   expect_in("too many threads", probe.ended.get_future().get());
   team.stop();
 }
+
+// A call that waits for its turn ends when the team stops.
+void test_end_of_waiting_calls() {
+  AllRanks all;
+  Team team(all.base, all.notices, all.ranks, {}, [](const Identity&) { return true; });
+  Probe first(1), second(all.place == 0 ? 2 : 3);
+  team.submit(first.call);
+  expect(first.ended.get_future().get().empty(), "the first call fails");
+  team.submit(second.call);
+  auto ended = second.ended.get_future();
+  if (all.place == 0) expect(ended.get().empty(), "the second call fails");
+  MPI_Barrier(MPI_COMM_WORLD);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  team.stop();
+  if (all.place != 0) {
+    expect(ended.wait_for(std::chrono::seconds(0)) == std::future_status::ready, "a call has not ended");
+    expect_in("this rank ends while the operator is under way", ended.get());
+  }
+}
