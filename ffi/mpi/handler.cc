@@ -3,7 +3,7 @@
 #include <atomic>
 #include <optional>
 
-#include "cpu/arguments.h"
+#include "cpu/site.h"
 #include "mpi/executor.h"
 #include "mpi/registry.h"
 #include "mpi/signals.h"
@@ -17,19 +17,33 @@ namespace {
 constexpr std::size_t kQuickBytes = 1 << 20;
 
 // One operator of one compiled program.
-struct Site {
+struct Site : SiteFields {
   static constexpr std::string_view name = "decompops_mpi_site";
   static ffi::TypeId id;
   static ffi::TypeInfo info;
 
-  Plan plan;
-  Planning planning;
-  int communicator, threads;
+  int communicator;
   Identity identity;
-  std::mutex mutex;
   std::shared_ptr<Mesh> mesh;
   std::optional<SharedProgram> program;
   std::atomic<bool> has_run{false};
+
+  void complete(std::string_view details, std::string_view thread, std::string_view place, std::int64_t key) {
+    communicator = static_cast<int>(key);
+    plan.details = std::string(details);
+    plan.thread = std::string(thread);
+    plan.site = std::string(place);
+    const auto fingerprint = plan.fingerprint(), name = hash_bytes(thread.data(), thread.size(), 0);
+    identity = {fingerprint, Registry::get().count_occurrence(fingerprint, name), name};
+    // For messages only. The lines are no part of the fingerprint.
+    const auto lines = Registry::get().lines_of(plan.thread, plan.site);
+    if (!lines.line.empty()) plan.label += " at " + lines.line;
+    plan.details += ", called at " + lines.place;
+  }
+
+  std::string speaker() const { return "decompops: rank " + std::to_string(Registry::get().rank()) + ": "; }
+  // If several calls are under way, only the last one is recorded.
+  void leave() { clear_current(plan.label.c_str()); }
 
   // The first execution finds the mesh. The team's thread then compiles the program for this rank's place in the mesh.
   Team& team() {
@@ -38,9 +52,11 @@ struct Site {
     return mesh->team;
   }
 
-  Executor executor(const void* input, void* result, Index batch, Index element, Number number) {
+  Executor executor(const void* input, void* result, const Arguments& arguments) {
     if (!program) {
-      auto program_of = [&](int place) { return compile(plan, batch, element, number, place); };
+      auto program_of = [&](int place) {
+        return compile(plan, arguments.batch, arguments.element, arguments.number, place);
+      };
       program = share(program_of(mesh->team.place()), program_of, mesh->team.place(), mesh->team.memory().sharing());
     }
     return Executor(*program, mesh->team.messages(), mesh->team.memory(), threads, planning, input, result,
@@ -51,58 +67,9 @@ struct Site {
 ffi::TypeId Site::id = {};
 ffi::TypeInfo Site::info = ffi::MakeTypeInfo<Site>();
 
-ffi::ErrorOr<std::unique_ptr<Site>> instantiate(ffi::Span<const std::int64_t> numbers,
-                                                ffi::Span<const std::int64_t> mesh, ffi::Span<const std::int64_t> ranks,
-                                                double scale, std::string_view label, std::string_view details,
-                                                std::string_view thread, std::string_view place,
-                                                std::int64_t communicator, std::int64_t planning,
-                                                std::int64_t threads) {
-  try {
-    auto site = std::make_unique<Site>();
-    site->plan = plan_of(numbers, mesh, ranks, scale, label);
-    site->plan.details = std::string(details);
-    site->plan.thread = std::string(thread);
-    site->plan.site = std::string(place);
-    site->planning = static_cast<Planning>(planning);
-    site->communicator = static_cast<int>(communicator);
-    site->threads = static_cast<int>(threads);
-    const auto fingerprint = site->plan.fingerprint(), name = hash_bytes(thread.data(), thread.size(), 0);
-    site->identity = {fingerprint, Registry::get().count_occurrence(fingerprint, name), name};
-    // For messages only. The lines are no part of the fingerprint.
-    const auto lines = Registry::get().lines_of(site->plan.thread, site->plan.site);
-    if (!lines.line.empty()) site->plan.label += " at " + lines.line;
-    site->plan.details += ", called at " + lines.place;
-    return site;
-  } catch (const std::exception& error) {
-    return ffi::Unexpected(ffi::Error::Internal(std::string("decompops: ") + error.what()));
-  }
-}
-
-std::string rank_text() { return "decompops: rank " + std::to_string(Registry::get().rank()) + ": "; }
-
 ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Result<ffi::AnyBuffer> result,
                     ffi::Dictionary) {
-  ffi::Promise promise;
-  ffi::Future future(promise);
-  const char* label = site->plan.label.c_str();
-  auto done = [promise, label](const std::string& error) mutable {
-    clear_current(label);  // if several calls are under way, only the last one is recorded
-    if (error.empty()) {
-      promise.SetAvailable();
-      return;
-    }
-    try {
-      promise.SetError(ffi::Error::Internal(rank_text() + error));
-    } catch (const std::bad_alloc&) {
-      promise.SetError(ffi::Error::Internal("no memory"));
-    }
-  };
-  try {
-    const auto [batch, element, number] = arguments_of(site->plan, input, *result);
-    if (batch == 0) {
-      done("");
-      return future;
-    }
+  return begin_execution(site, input, *result, [&](const Arguments& arguments, const auto& done) {
     Team& team = site->team();
     try {
       Registry::get().enter(site->identity.thread, run.run_id);
@@ -117,40 +84,27 @@ ffi::Future execute(Site* site, ffi::RunId run, ffi::AnyBuffer input, ffi::Resul
     // run programs, no call is quick, so the team's thread runs all calls. Collectives of XLA that follow these calls
     // are then in the same order on all ranks, too.
     call->is_quick = site->has_run && input.size_bytes() <= kQuickBytes && !Registry::get().has_several_threads();
-    call->run = [site, from = input.untyped_data(), to = result->untyped_data(), batch = batch, element = element,
-                 number = number, executor = std::optional<Executor>()](double longest) mutable {
-      if (!executor) executor.emplace(site->executor(from, to, batch, element, number));
+    call->run = [site, from = input.untyped_data(), to = result->untyped_data(), arguments,
+                 executor = std::optional<Executor>()](double longest) mutable {
+      if (!executor) executor.emplace(site->executor(from, to, arguments));
       const bool has_ended = executor->run(longest);
       if (has_ended) site->has_run = true;
       return has_ended;
     };
     call->done = done;
-    set_current(label);
+    set_current(site->plan.label.c_str());
     team.submit(call);
-  } catch (const std::exception& error) {
-    std::string text = "no memory";
-    try {
-      text = site->plan.label + ": " + error.what();
-    } catch (const std::bad_alloc&) {
-    }
-    done(text);
-  }
-  return future;
+  });
 }
 
-XLA_FFI_DEFINE_HANDLER(kInstantiate, instantiate,
-                       ffi::Ffi::BindInstantiate()
-                           .Attr<ffi::Span<const std::int64_t>>("numbers")
-                           .Attr<ffi::Span<const std::int64_t>>("mesh")
-                           .Attr<ffi::Span<const std::int64_t>>("ranks")
-                           .Attr<double>("scale")
-                           .Attr<std::string_view>("label")
+constexpr auto kMakeSite = instantiate<Site, std::string_view, std::string_view, std::string_view, std::int64_t>;
+
+XLA_FFI_DEFINE_HANDLER(kInstantiate, kMakeSite,
+                       bind_site("ranks")
                            .Attr<std::string_view>("details")
                            .Attr<std::string_view>("thread")
                            .Attr<std::string_view>("site")
-                           .Attr<std::int64_t>("communicator")
-                           .Attr<std::int64_t>("planning")
-                           .Attr<std::int64_t>("threads"));
+                           .Attr<std::int64_t>("communicator"));
 
 XLA_FFI_DEFINE_HANDLER(
     kExecute, execute,

@@ -152,9 +152,8 @@ void Team::end_current(std::unique_lock<std::mutex>& lock, const std::string& er
 void Team::end(const Call& call, const std::string& error) noexcept {
   failures_.count(-1);
   try {
-    const std::string text = error.empty() ? "" : call.label + ": " + error;
-    if (call.submitter == std::this_thread::get_id()) return call.done(text);
-    finisher_.submit([done = call.done, text] { done(text); });
+    if (call.submitter == std::this_thread::get_id()) return call.done(error);
+    finisher_.submit([done = call.done, error] { done(error); });
   } catch (const std::bad_alloc&) {
     call.done(error.empty() ? "" : "no memory");
   }
