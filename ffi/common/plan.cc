@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "stamp.h"
+
 namespace decompops {
 namespace {
 
@@ -156,7 +158,7 @@ std::uint64_t Plan::fingerprint() const {
 
 Plan decode(const std::int64_t* numbers, std::size_t count, std::size_t mesh_axes) {
   Reader reader(numbers, count, mesh_axes);
-  reader.number("the version of its format", kFormat, kFormat);
+  reader.number("the stamp of its kernels", DECOMPOPS_STAMP, DECOMPOPS_STAMP);
   reader.dimensions();
   Plan plan;
   plan.numbers.assign(numbers, numbers + count);

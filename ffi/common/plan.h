@@ -73,12 +73,10 @@ struct Plan {
   std::vector<std::int64_t> numbers;  // the encoded plan, as Python has sent it
 };
 
-// The version of the format that `decode` reads. It must equal `FORMAT` in decompops/_backend/native/encode.py.
-constexpr std::int64_t kFormat = 6;
-
-// Decodes a plan that `decompops/_backend/native/encode.py` has encoded. The numbers are, in this order: the version of
-// the format, the number of grid axes, the layout of the field, and each stage with the layout after it. Throws if a
-// number is out of the range that the format allows. `mesh_axes` is the number of axes of the mesh.
+// Decodes a plan that `decompops/_backend/native/encode.py` has encoded. The numbers are, in this order: the stamp of
+// the kernels (ffi/CMakeLists.txt), the number of grid axes, the layout of the field, and each stage with the layout
+// after it. Throws if a number is out of the range that the format allows. `mesh_axes` is the number of axes of the
+// mesh.
 Plan decode(const std::int64_t* numbers, std::size_t count, std::size_t mesh_axes);
 
 std::uint64_t hash_bytes(const void* data, std::size_t count, std::uint64_t seed);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "stamp.h"
 #include "tests/expect.h"
 
 using namespace decompops;
@@ -19,7 +20,7 @@ void test_decoding(int ndim) {
   per_axis(0, -1);  // mesh axes
   for (int axis = 0; axis < ndim; ++axis) blocks.push_back(axis);
   blocks.insert(blocks.end(), 2 * ndim, 0);
-  std::vector<std::int64_t> numbers{kFormat, ndim};
+  std::vector<std::int64_t> numbers{DECOMPOPS_STAMP, ndim};
   auto append = [&](const std::vector<std::int64_t>& more) { numbers.insert(numbers.end(), more.begin(), more.end()); };
   append(blocks);
   std::vector<std::size_t> starts;
@@ -78,7 +79,7 @@ void test_decoding_of_noise() {
   int decoded = 0;
   for (int trial = 0; trial < 2000; ++trial) {
     const Index ndim = random(1, 3);
-    std::vector<std::int64_t> numbers{kFormat, ndim};
+    std::vector<std::int64_t> numbers{DECOMPOPS_STAMP, ndim};
     for (Index axis = 0; axis < 2 * ndim; ++axis) numbers.push_back(random(1, 9));
     for (Index axis = 0; axis < ndim; ++axis) numbers.push_back(random(-1, 1));
     for (Index axis = 0; axis < ndim; ++axis) numbers.push_back(axis);

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from decompops._backend.native.encode import FORMAT, encoded, mesh_entries
+from decompops._backend.native.encode import encoded, mesh_entries
 from decompops._basis.cosine import RealToReal
 from decompops._basis.fourier import DFT
 from decompops._basis.points import Identity
@@ -16,6 +16,7 @@ from decompops._plan.stage import Clear, Crop, Extend, LocalTransform, Move, Res
 
 
 AXES = ("c", "x", "y")
+STAMP = 123
 KINDS = [
     [],
     ["kind", "sign", "weighted", "count"],
@@ -28,13 +29,13 @@ KINDS = [
 
 
 def decoded(numbers):
-    """Return the version of the format, the source blocks, and the stages that `numbers` encodes.
+    """Return the stamp, the source blocks, and the stages that `numbers` encodes.
 
     A stage is a tuple of three entries: the number of its kind, its parameters, and its target blocks.
     """
     rest = iter(numbers.tolist())
     take = lambda count: tuple(itertools.islice(rest, count))
-    version, ndim = take(2)
+    stamp, ndim = take(2)
 
     def blocks():
         lengths, parts, names, order = (take(ndim) for _ in range(4))
@@ -46,7 +47,7 @@ def decoded(numbers):
         fields = dict(zip(KINDS[number], take(len(KINDS[number]))))
         fields["axes"] = take(fields.pop("count", 0))
         stages.append((number, fields, blocks()))
-    return version, source, stages
+    return stamp, source, stages
 
 
 Z = Blocks((4, 6, 5), (2, 3, 1), ("y", "x", None), (0, 2, 1))
@@ -90,23 +91,24 @@ def fields(**known):
 )
 def test_numbers(stages, expected):
     source = stages[0].before if stages else Z
-    numbers = encoded(Plan("Thing", source, stages), AXES)
+    numbers = encoded(Plan("Thing", source, stages), AXES, STAMP)
     assert numbers.dtype == np.int64
-    version, first, found = decoded(numbers)
-    assert (version, first) == (FORMAT, source)
+    stamp, first, found = decoded(numbers)
+    assert (stamp, first) == (STAMP, source)
     assert [(number, fields) for number, fields, _ in found] == expected
     assert [after for *_, after in found] == [stage.after for stage in stages]
 
 
 def test_any_number_of_axes():
     blocks = Blocks((4, 2), (2, 1), ("x", None))
-    assert decoded(encoded(Plan("Thing", blocks, (Clear(blocks),)), AXES)) == (FORMAT, blocks, [(4, fields(), blocks)])
+    numbers = encoded(Plan("Thing", blocks, (Clear(blocks),)), AXES, STAMP)
+    assert decoded(numbers) == (STAMP, blocks, [(4, fields(), blocks)])
 
 
 @pytest.mark.parametrize(("axis", "number"), [(1, 1), (None, -1)])
 def test_pieces_are_opened_and_joined(axis, number):
     move = Move(Z, replace(Z, parts=(1, 3, 2), names=(None, "x", "y")))
-    _, source, found = decoded(encoded(Plan("Thing", Z, (Pieces((move,), axis, 2),)), AXES))
+    _, source, found = decoded(encoded(Plan("Thing", Z, (Pieces((move,), axis, 2),)), AXES, STAMP))
     assert source == Z
     assert found == [(5, fields(axis=number, pieces=2), Z), (0, fields(), move.after), (6, fields(), move.after)]
 
@@ -115,7 +117,7 @@ def test_mesh_axes_that_act_as_one():
     together = Blocks((4, 6), (6, 1), (("y", "x"), None))
     plan = Plan("Thing", together, (Clear(together),))
     assert mesh_entries(plan, AXES) == (("y", "x"), "c")
-    assert encoded(plan, mesh_entries(plan, AXES))[6:8].tolist() == [0, -1]
+    assert encoded(plan, mesh_entries(plan, AXES), STAMP)[6:8].tolist() == [0, -1]
     apart = Plan("Thing", Z, (Move(Z, Y),))
     assert mesh_entries(apart, AXES) == AXES
 
@@ -133,4 +135,4 @@ def test_mesh_axes_that_act_as_one():
 )
 def test_encoding_refuses_stages_that_the_kernels_do_not_support(stage):
     with pytest.raises(ValueError, match=rf"the kernels do not support the stage {type(stage).__name__}\(before="):
-        encoded(Plan("Thing", Z, (stage,)), AXES)
+        encoded(Plan("Thing", Z, (stage,)), AXES, STAMP)

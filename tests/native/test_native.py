@@ -57,6 +57,15 @@ def test_every_dtype(backend, name):
     checks.check_dtype(backend, name)
 
 
+def test_kernels_refuse_plans_for_other_kernels(monkeypatch):
+    """A compiled program may have been stored before the kernels were updated."""
+    other = {**library.build(), "stamp": "7"}
+    monkeypatch.setattr(library, "build", lambda: other)
+    transpose = dops.Transpose(make_mesh((2, 4)), "z", "x", shape=(8, 8, 16), backend=NATIVE)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"the stamp of its kernels is 7\)"):
+        jax.block_until_ready(transpose(random_field((8, 8, 16))))
+
+
 def test_kernels_refuse_numbers_that_share_bytes(monkeypatch):
     """Without the check in Python, a kernel itself refuses numbers that share a byte with others."""
     monkeypatch.setattr("decompops._operator.planned.check_dtype", lambda name, dtype: dtype)

@@ -12,7 +12,6 @@ from ..._plan.plan import Plan
 from ..._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
 
 
-FORMAT = 6  # This number must equal `kFormat` in ffi/common/plan.h.
 _TRANSFORMS = ("c2c", "r2c", "c2r")
 
 
@@ -28,18 +27,18 @@ def mesh_entries(plan: Plan, mesh_axes: Sequence[str]) -> tuple[MeshAxis, ...]:
     return (*compound, *(axis for axis in mesh_axes if axis not in merged))
 
 
-def encoded(plan: Plan, entries: Sequence[MeshAxis]) -> np.ndarray:
-    """Return `plan` as int64 numbers: the format, the number of grid axes, the source blocks, and each stage.
+def encoded(plan: Plan, entries: Sequence[MeshAxis], stamp: int) -> np.ndarray:
+    """Return `plan` as int64 numbers: the stamp, the number of grid axes, the source blocks, and each stage.
 
     The numbers of each stage are followed by the numbers of the blocks after it. A stage `Pieces` becomes a stage that
     opens the pieces, its inner stages, and a stage that closes the pieces. `entries` are the mesh axes that the kernels
-    see.
+    see. `stamp` identifies the kernels: others refuse the plan.
 
     Raises `ValueError` if the kernels do not support a stage.
     """
     axes = {entry: i for i, entry in enumerate(entries)}
     stages = (chain(numbers, _blocks(after, axes)) for numbers, after in _numbered(plan.stages))
-    numbers = chain((FORMAT, plan.source.ndim), _blocks(plan.source, axes), *stages)
+    numbers = chain((stamp, plan.source.ndim), _blocks(plan.source, axes), *stages)
     return np.fromiter(numbers, np.int64)
 
 

@@ -70,7 +70,7 @@ def run_kernel(
     sizes = [math.prod(call.mesh.shape[name] for name in entry_names(entry)) for entry in entries]
     return jax.ffi.ffi_call(target, result)(
         block,
-        numbers=encoded(plan, entries),
+        numbers=encoded(plan, entries, int(library.build()["stamp"])),
         mesh=np.array(sizes, np.int64),
         scale=np.float64(scale_of(plan)),
         label=_label(plan, call, lead, block.dtype),

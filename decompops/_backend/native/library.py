@@ -30,6 +30,7 @@ def build() -> dict[str, str]:
     - `mpi_problem`, `cudecomp_problem`: why the kernels over MPI, or over cuDecomp, were not built.
     - `ducc_problem`: why DUCC is not compiled in.
     - `axes`: the largest number of grid axes.
+    - `stamp`: a hash of the sources of the kernels.
     - `mpi`: the MPI library that the kernels were built for.
     """
     where = folder()
@@ -216,22 +217,22 @@ def loading_problem(name: str) -> str | None:
     return None
 
 
-def stamp_of(library: ctypes.CDLL) -> str | None:
-    """Return the hash of the sources that `library` was built from. Old libraries have no hash: return `None`."""
+def stamp_of(library: ctypes.CDLL) -> int | None:
+    """Return the stamp of the sources that `library` was built from. Old libraries have no stamp: return `None`."""
     try:
         stamp = library.decompops_stamp
     except AttributeError:
         return None
-    stamp.restype = ctypes.c_char_p
-    return stamp().decode()
+    stamp.restype = ctypes.c_int64
+    return stamp()
 
 
-def source_stamp(sources: Path) -> str:
-    """Return the hash of the kernels' sources, as `ffi/CMakeLists.txt` computes it."""
+def source_stamp(sources: Path) -> int:
+    """Return the stamp of the kernels' sources, as `ffi/CMakeLists.txt` computes it."""
     files = [path for name in ("common", "cpu", "cudecomp", "mpi", "native") for path in (sources / name).rglob("*.*")]
     names = sorted(path.relative_to(sources).as_posix() for path in files if path.suffix in (".cc", ".h"))
     hashes = (f"{name} {hashlib.sha256((sources / name).read_bytes()).hexdigest()}\n" for name in names)
-    return hashlib.sha256("".join(hashes).encode()).hexdigest()
+    return int(hashlib.sha256("".join(hashes).encode()).hexdigest()[:15], 16)
 
 
 def register_targets(targets: dict[str, Any], *, platform: str) -> None:
