@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops._backend.cudecomp import grids, library
+from decompops._backend.cudecomp import grids
+from decompops._backend.native import library
 
 import checks
 from checks import assert_block, assert_same
