@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.core import Tracer
 from jaxtyping import Inexact, Real
 
 from .._common.box import Number
@@ -79,7 +80,7 @@ class RayleighBenard(AbstractWallFlow):
         check_number("prandtl", self.prandtl, positive=True)
         shape = check_fft(self.fft)[1:]
         height = self.fft.box_lengths[0]
-        if isinstance(height, float) and height != 1:
+        if not isinstance(height, Tracer) and np.any(np.asarray(height) != 1):
             raise ValueError(
                 f"`fft` must have a `box` of the length 1 along x, because the height is the unit of length; got "
                 f"{self.fft.decomposition.box}."

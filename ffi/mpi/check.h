@@ -1,4 +1,4 @@
-// Errors of MPI, which MPI reports by return values.
+// Turns the return values by which MPI reports errors into exceptions.
 
 #pragma once
 

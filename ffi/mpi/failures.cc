@@ -61,7 +61,7 @@ void Failures::check_refusal() {
   throw Failure(refusal_);
 }
 
-// Throws if another rank has failed, and for no other reason.
+// Throws only if another rank has failed.
 void Failures::check_when_ready() {
   try {
     check();

@@ -20,7 +20,7 @@ namespace decompops::mpi {
 // The longest wait in seconds.
 constexpr double kForever = std::numeric_limits<double>::infinity();
 
-// The ranks of a mesh. A place is a position in the mesh.
+// The ranks of a mesh. The place of a rank is its position in the mesh.
 struct Members {
   // `rank` is the number of this rank. Throws if it is not in the mesh.
   Members(std::vector<int> ranks, int rank);

@@ -165,6 +165,17 @@ def test_another_box_is_said(tmp_path, suffix):
     io.read(path, dops.FFT3D(make_mesh((1, 1)), shape=SHAPE))
 
 
+@pytest.mark.parametrize("grid", ["transform", "decomposition", "layout"])
+def test_all_processes_compare_what_they_have_read(tmp_path, monkeypatch, grid):
+    """Whatever the type of `grid`, `read` asks the processes of its mesh for the checksums that they have found."""
+    path, fft, asked = tmp_path / "u.zarr", make_fft((2, 4)), []
+    io.write(path, {"u": random_field(SHAPE)}, fft)
+    exchange = io._read.exchange_numbers
+    monkeypatch.setattr(io._read, "exchange_numbers", lambda mesh, *n: asked.append(mesh) or exchange(mesh, *n))
+    io.read(path, {"transform": fft, "decomposition": fft.decomposition, "layout": fft.in_layout}[grid])
+    assert asked == [fft.decomposition.mesh]
+
+
 def test_points_between_walls_are_coordinates(tmp_path):
     shape = (9, 8, 8)
     bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))

@@ -304,6 +304,10 @@ def test_bad_input_is_refused(plain):
             "`rayleigh` must be a positive, finite number; got 0.0",
         ),
         (
+            lambda: plain.pde.RayleighBenard(fft(chebyshev, f, h, box=plain.Box(jnp.array([2.0, 1, 1]))), 1e4, 1.0),
+            r"`fft` must have a `box` of the length 1 along x.*got Box\(\(.*2",
+        ),
+        (
             lambda: plain.pde.RayleighBenard(fft(chebyshev, f, h, box=plain.Box(2.0)), 1e4, 1.0),
             r"`fft` must have a `box` of the length 1 along x.*got Box\(\(2.0, 2.0, 2.0\)\)",
         ),
