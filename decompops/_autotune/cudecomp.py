@@ -169,7 +169,7 @@ class CuDecompTuner(AbstractTuner):
 def _transposed(task: Task) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
     """Return the lengths of the fields that Fourier transforms exchange, and the storage orders of their pencils."""
     any_grid = Decomposition(AbstractMesh((2, 2), ("x", "y")), shape=task.shape, pad=True, backend=XLA())
-    moves = [stage for stage in FFT3D(any_grid, real=task.real).plan(task.shape).stages if isinstance(stage, Move)]
+    moves = [stage for stage in FFT3D(any_grid, real=task.real).plan().stages if isinstance(stage, Move)]
     z_to_y, y_to_x = (move for move in moves if move.gathered is not None)
     layouts = y_to_x.after, y_to_x.before, z_to_y.before
     return z_to_y.before.lengths, tuple(order_of((0, 1, 2), layout) for layout in layouts)

@@ -75,7 +75,9 @@ def _checked(backend: AbstractBackend | str | None) -> AbstractBackend | None:
 
 def resolve_backend(backend: AbstractBackend | str | None, mesh: Mesh | AbstractMesh | None = None) -> AbstractBackend:
     """Return the backend for an operator on `mesh`: `backend`, or the default if it is `None`."""
-    chosen = _checked(backend) or config.backend
-    if chosen is None:
-        chosen = Native() if mesh is not None and native.is_local(mesh) and native.works() else XLA()
-    return chosen.resolved()
+    return (_checked(backend) or config.backend or default_backend(mesh)).resolved()
+
+
+def default_backend(mesh: Mesh | AbstractMesh | None) -> AbstractBackend:
+    """Return the backend for `mesh` if the user has not chosen one."""
+    return Native() if mesh is not None and native.is_local(mesh) and native.works() else XLA()

@@ -1,7 +1,6 @@
 """`Decomposition`: a grid in a box, on a device mesh."""
 
 import math
-from dataclasses import replace
 from typing import Any, cast
 
 import equinox as eqx
@@ -24,7 +23,7 @@ from .._common.blocks import (
 )
 from .._common.box import Box, Number, check_box
 from .._common.byte_order import host_array
-from .._common.check import check_axis, check_count, check_flag, check_order, check_shape
+from .._common.check import check_axis, check_flag, check_order, check_shape
 from .._common.compat import warn_of_few_threads
 from .._common.sharding import manual_axes
 from .config import resolve_backend
@@ -36,16 +35,15 @@ from .types import GridAxes, Lengths, MeshAxes
 class Decomposition(eqx.Module):
     """A grid in a box: its points, how they are sharded over a device mesh, and which backend moves the fields.
 
-    A grid has three axes, or as many as `shape` or `ndim` says. In a *pencil*, one grid axis is whole on every device,
+    `shape` has one length for each axis of the grid. In a *pencil*, one grid axis is whole on every device,
     and the mesh axes `axes` shard the other grid axes in order. A pencil is named after its whole axis. With
     `axes = (a, b)` and three grid axes, a *z-pencil* is `P(a, b, None)`, a *y-pencil* `P(a, None, b)`, and an
     *x-pencil* `P(None, a, b)`. Fields in real space lie in the pencils of the last axis. With one mesh axis and three
     grid axes, the blocks are *slabs*. The axes of the mesh that are not in `axes` are batch axes.
 
     If the mesh does not divide a length of the grid, the constructor raises an error. With `pad=True`, fields are
-    instead zero-padded at the end of that axis, to the next length that the mesh divides. `shape` is then required,
-    because the shape of a padded array does not tell the true lengths. Spectra are padded where necessary even without
-    `pad=True`, because few meshes divide the lengths of a half spectrum.
+    instead zero-padded at the end of that axis, to the next length that the mesh divides. Spectra are padded where
+    necessary even without `pad=True`, because few meshes divide the lengths of a half spectrum.
 
     !!! example
 
@@ -61,20 +59,17 @@ class Decomposition(eqx.Module):
     """
 
     mesh: Mesh | AbstractMesh = eqx.field(static=True)
-    shape: tuple[int, ...] | None = eqx.field(static=True)
-    ndim: int = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True)
     axes: tuple[MeshAxis | None, ...] = eqx.field(static=True)
     box: Box | None  # With one length for each axis. `None`: no box was given.
     pad: bool = eqx.field(static=True)
     backend: AbstractBackend = eqx.field(static=True)
-    _backend_is_open: bool = eqx.field(static=True)  # Whether to choose the backend once the mesh is known.
 
     def __init__(
         self,
         mesh: "Mesh | AbstractMesh | Decomposition | None" = None,
         *,
         shape: Lengths | None = None,
-        ndim: int | None = None,
         axes: MeshAxes | None = None,
         box: Box | None = None,
         pad: bool | None = None,
@@ -82,12 +77,9 @@ class Decomposition(eqx.Module):
     ):
         """**Arguments:**
 
-        - `mesh`: the device mesh, or `None` for the ambient mesh of `jax.set_mesh`. If there is no ambient mesh either,
-            an operator uses the mesh of each array that it is called on. `mesh` may also be another decomposition,
-            whose options are then used for all arguments that are not given.
-        - `shape`: the lengths of the grid in cells, without padding, such as `(nx, ny, nz)`. `None` lets operators take
-            fields of any shape that the mesh divides.
-        - `ndim`: the number of grid axes; by default the length of `shape`, or 3 without `shape`.
+        - `mesh`: the device mesh, or `None` for the ambient mesh of `jax.set_mesh`. `mesh` may also be another
+            decomposition, whose options are then used for all arguments that are not given.
+        - `shape`: the lengths of the grid in cells, without padding, such as `(nx, ny, nz)`.
         - `axes`: the mesh axes that shard the grid: `("x", "y")` for pencils, `("x",)` for slabs, `()` for none. There
             must be fewer entries than grid axes. An entry may also be `None` for a whole grid axis, or a tuple of mesh
             axes that shard one grid axis together: `(("x", "y"),)`. By default, as many of the last mesh axes as
@@ -98,52 +90,45 @@ class Decomposition(eqx.Module):
             or as in the decomposition that is passed as `mesh`.
         - `backend`: the backend that moves the data, such as `dops.XLA()`; `None` for the default of `dops.config`.
 
-        **Raises:** `ValueError` or `TypeError` for a mesh without axes; for axis names that are unknown, repeated or
-        too many; for a `shape` that is not made of positive integers, or that the mesh does not divide if `pad`
-        is False; for an `ndim` that differs from the `ndim` of a decomposition passed as `mesh`; and for a `box` that
-        is not a `Box`, or whose number of lengths does not fit. `ImportError` for a backend that is not available.
+        **Raises:** `ValueError` or `TypeError` if there is no mesh, or a mesh without axes; if there is no `shape`, or
+        one that is not made of positive integers, or that the mesh does not divide if `pad` is False; for axis names
+        that are unknown, repeated or too many; and for a `box` that is not a `Box`, or whose number of lengths does not
+        fit. `ImportError` for a backend that is not available.
         """
         if isinstance(mesh, Decomposition):
             shape = mesh.shape if shape is None else shape
-            ndim = mesh.ndim if ndim is None else ndim
-            if ndim != mesh.ndim:
-                raise ValueError(f"`ndim` must be {mesh.ndim}, as in the decomposition; got {ndim}.")
-            axes = mesh.axes if axes is None and mesh.has_mesh else axes
+            axes = mesh.axes if axes is None else axes
             box = mesh.box if box is None else box
             pad = mesh.pad if pad is None else pad
-            backend = mesh.backend if backend is None and not mesh._backend_is_open else backend
+            backend = mesh.backend if backend is None else backend
             mesh = mesh.mesh
-        ndim = None if ndim is None else check_count("ndim", ndim)
-        self.shape = None if shape is None else check_shape("shape", shape, ndim)
-        self.ndim = ndim or (3 if self.shape is None else len(self.shape))
         self.mesh = check_mesh(mesh)
+        if self.mesh.empty:
+            raise ValueError(
+                "`mesh` must be given, or set by `jax.set_mesh(mesh)`; got None and no ambient mesh. Pass "
+                '`jax.make_mesh((2, 4), ("x", "y"))`, for example.'
+            )
+        if shape is None:
+            raise ValueError("`shape` must be given to a decomposition, such as `shape=(64, 64, 64)`; got None.")
+        self.shape = check_shape("shape", shape)
         self.axes = check_mesh_axes(axes, self.mesh, self.ndim)
         self.box = None if box is None else check_box(box, self.ndim)
         self.pad = False if pad is None else check_flag("pad", pad)
         self.backend = resolve_backend(backend, self.mesh)
-        self._backend_is_open = backend is None and not self.has_mesh
-        if self.has_mesh:
-            self.backend.check(self.mesh)
-            if is_local(self.mesh):
-                warn_of_few_threads(self.mesh.size)
-            if self.shape is not None:
-                self.check_divided(self.shape, -1)
+        self.backend.check(self.mesh)
+        if is_local(self.mesh):
+            warn_of_few_threads(self.mesh.size)
+        self.check_divided(-1)
 
     def __repr__(self) -> str:
-        mesh = dict(self.mesh.shape) if self.has_mesh else None
         options = {"shape": self.shape, "axes": self.axes, "box": self.box, "pad": self.pad, "backend": self.backend}
-        return f"Decomposition({mesh}, {', '.join(f'{name}={value!r}' for name, value in options.items())})"
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        return f"Decomposition({dict(self.mesh.shape)}, {given})"
 
     @property
-    def has_mesh(self) -> bool:
-        """Whether the mesh is known. If not, an operator uses the mesh of each array that it is called on."""
-        return not self.mesh.empty
-
-    def with_mesh(self, mesh: Mesh | AbstractMesh) -> "Decomposition":
-        """Return a copy, with `mesh`, of this decomposition, which must have been built without a mesh."""
-        axes, backend = self.axes or None, None if self._backend_is_open else self.backend
-        options = {"shape": self.shape, "ndim": self.ndim, "box": self.box, "pad": self.pad}
-        return Decomposition(mesh, axes=axes, backend=backend, **options)
+    def ndim(self) -> int:
+        """The number of axes of the grid."""
+        return len(self.shape)
 
     @property
     def box_lengths(self) -> tuple[Number, ...]:
@@ -152,20 +137,12 @@ class Decomposition(eqx.Module):
 
     @property
     def spacing(self) -> tuple[Number, ...]:
-        """The distance of neighbouring points along each axis, if the points are equally spaced and periodic.
-
-        Raises `ValueError` for a decomposition without `shape`.
-        """
-        return tuple(length / n for length, n in zip(self.box_lengths, self._known_shape()))
+        """The distance of neighbouring points along each axis, if the points are equally spaced and periodic."""
+        return tuple(length / n for length, n in zip(self.box_lengths, self.shape))
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The number of devices along each of `axes`. Raises `ValueError` for a decomposition without a mesh."""
-        if not self.has_mesh:
-            raise ValueError(
-                "`mesh` must be known here; got None and no ambient mesh. Pass `mesh`, or build the decomposition "
-                "inside `jax.set_mesh(mesh)`."
-            )
+        """The number of devices along each of `axes`."""
         return tuple(math.prod(self.mesh.shape[name] for name in entry_names(entry)) for entry in self.axes)
 
     @property
@@ -173,14 +150,13 @@ class Decomposition(eqx.Module):
         """The mesh axes that shard the grid, in one flat tuple."""
         return tuple(flat_names(self.axes))
 
-    def blocks(self, pencil: Pencil = -1, shape: tuple[int, ...] | None = None, order: tuple[int, ...] = ()) -> Blocks:
-        """Return how a field in real space is cut into blocks in `pencil`. By default, `shape` is the grid's.
+    def blocks(self, pencil: Pencil = -1, order: tuple[int, ...] = ()) -> Blocks:
+        """Return how a field in real space is cut into blocks in `pencil`.
 
         Raises `ValueError` if the field would have to be padded, but `pad` is False.
         """
-        shape = shape or self._known_shape()
-        self.check_divided(shape, pencil)
-        return self.pencil(check_axis("pencil", pencil, self.ndim), shape, order)
+        self.check_divided(pencil)
+        return self.pencil(check_axis("pencil", pencil, self.ndim), self.shape, order)
 
     def pencil(self, axis: int, shape: tuple[int, ...], order: tuple[int, ...] = ()) -> Blocks:
         """Return how a grid of `shape` is cut into blocks if grid axis number `axis` is whole on every device.
@@ -189,11 +165,11 @@ class Decomposition(eqx.Module):
         """
         return pencil_blocks(axis, shape, self.axes, self.sizes, order)
 
-    def check_divided(self, shape: tuple[int, ...], *pencils: Pencil) -> None:
+    def check_divided(self, *pencils: Pencil) -> None:
         """Raise `ValueError` if a field in one of `pencils` would have to be padded, but `pad` is False."""
         if self.pad:
             return
-        names = axis_names(self.ndim)
+        names, shape = axis_names(self.ndim), self.shape
         for pencil in pencils:
             whole = check_axis("pencil", pencil, self.ndim)
             blocks = self.pencil(whole, shape)
@@ -201,14 +177,14 @@ class Decomposition(eqx.Module):
                 raise ValueError(
                     f"`shape` must be divisible by the mesh, unless `pad=True`; got {shape}: "
                     f"{blocks.parts[axis]} devices do not divide {shape[axis]} cells along {names[axis]} in "
-                    f"{names[whole]}-pencils. {self._meshes_that_divide(shape, *pencils)} Or pass "
+                    f"{names[whole]}-pencils. {self._meshes_that_divide(*pencils)} Or pass "
                     f"`shape={shape}, pad=True` to pad fields in real space with zeros."
                 )
 
-    def _meshes_that_divide(self, shape: tuple[int, ...], *pencils: Pencil) -> str:
+    def _meshes_that_divide(self, *pencils: Pencil) -> str:
         whole = {check_axis("pencil", pencil, self.ndim) for pencil in (-1, *pencils)}
         axes = max(len(self.axes), min(2, self.ndim - 1))
-        return meshes_that_divide(shape, whole, math.prod(self.sizes), axes)
+        return meshes_that_divide(self.shape, whole, math.prod(self.sizes), axes)
 
     def layout(self, pencil: Pencil = -1, *, axis_contiguous: bool = False, order: GridAxes | None = None) -> Layout:
         """Return the layout of fields in `pencil`.
@@ -219,23 +195,10 @@ class Decomposition(eqx.Module):
         - `axis_contiguous`: whether fields are stored with the whole axis last, after the other axes in cyclic order.
         - `order`: the grid axes in the order in which they are stored, such as `("z", "x", "y")` or `(2, 0, 1)`.
 
-        **Raises:** `ValueError` for a decomposition without `shape`, and for fields that need padding if `pad` is
-        False.
+        **Raises:** `ValueError` for fields that need padding if `pad` is False.
         """
-        stored = self.storage_order(pencil, axis_contiguous=axis_contiguous, order=order)
-        return Layout(self.mesh, self.blocks(pencil, order=stored), self.box)
-
-    def storage_order(
-        self, pencil: Pencil, *, axis_contiguous: bool = False, order: GridAxes | None = None, name: str = "order"
-    ) -> tuple[int, ...]:
-        """Return the order in which the axes of a field in `pencil` are stored. Errors call the argument `name`."""
-        axis = check_axis("pencil", pencil, self.ndim)
-        contiguous = check_flag("axis_contiguous", axis_contiguous)
-        if order is None:
-            return contiguous_order(self.ndim, axis) if contiguous else tuple(range(self.ndim))
-        if contiguous:
-            raise ValueError(f"`{name}` must be None with `axis_contiguous=True`; got {order!r}.")
-        return check_order(name, order, self.ndim)
+        stored = storage_order(self.ndim, pencil, axis_contiguous=axis_contiguous, order=order)
+        return Layout(self.mesh, self.blocks(pencil, stored), self.box)
 
     def spec(self, pencil: Pencil = -1) -> PartitionSpec:
         """Return the partition spec of the grid axes in `pencil`."""
@@ -270,13 +233,7 @@ class Decomposition(eqx.Module):
         array = host_array(array)
         check_agreement(self.mesh, array, pencil, "`pencil`")
         check_grid("array", array.shape, self.ndim)
-        blocks = self.blocks(pencil, self.shape or array.shape[-self.ndim :])
-        if self.shape is None and blocks.padded_axes:
-            raise ValueError(
-                f"`shape` must be given to the decomposition for a field with padding; got an array of shape "
-                f"{array.shape}. Pass `shape={array.shape[-self.ndim :]}`."
-            )
-        return Layout(self.mesh, blocks, self.box).distribute(array)
+        return self.layout(pencil).distribute(array)
 
     def crop(
         self, field: Shaped[Array, "*field"], pencil: Pencil | None = None, *, axis_contiguous: bool = False
@@ -333,11 +290,6 @@ class Decomposition(eqx.Module):
         """
         return self._layout_of(u, pencil, axis_contiguous, "u").vdot(u, v)
 
-    def _known_shape(self) -> tuple[int, ...]:
-        if self.shape is None:
-            raise ValueError("`shape` must be known here; got None. Pass `shape` to the decomposition or operator.")
-        return self.shape
-
     def _layout_of(self, field: Any, pencil: Pencil | None, axis_contiguous: bool, name: str = "field") -> Layout:
         """Return the layout of `field`. If `pencil` is `None`, it is found from the field's shape."""
         check_grid(name, np.shape(field), self.ndim)
@@ -345,10 +297,8 @@ class Decomposition(eqx.Module):
             raise ValueError("`pencil` must be given for an axis-contiguous field; got None.")
         candidates = []
         for own in range(self.ndim) if pencil is None else (pencil,):
-            order = self.storage_order(own, axis_contiguous=axis_contiguous)
-            blocks = self.pencil(check_axis("pencil", own, self.ndim), self.shape or (1,) * self.ndim, order)
-            if self.shape is None:  # Without `shape`, fields have no padding.
-                blocks = replace(blocks, lengths=blocks.lengths_of(np.shape(field)[-self.ndim :]))
+            order = storage_order(self.ndim, own, axis_contiguous=axis_contiguous)
+            blocks = self.pencil(check_axis("pencil", own, self.ndim), self.shape, order)
             candidates.append(Layout(self.mesh, blocks, self.box))
         found = [layout for layout in candidates if layout.holds(field)]
         if found or manual_axes():
@@ -369,3 +319,16 @@ def check_grid(name: str, shape: tuple[int, ...], ndim: int) -> None:
         raise ValueError(f"`{name}` must have shape (*batch, {lengths}); got {shape}.")
     if 0 in shape[-ndim:]:
         raise ValueError(f"`{name}` must have at least one cell along every axis of the grid; got {shape}.")
+
+
+def storage_order(
+    ndim: int, pencil: Pencil, *, axis_contiguous: bool = False, order: GridAxes | None = None, name: str = "order"
+) -> tuple[int, ...]:
+    """Return the order in which the `ndim` axes of a field in `pencil` are stored. Errors call the argument `name`."""
+    axis = check_axis("pencil", pencil, ndim)
+    contiguous = check_flag("axis_contiguous", axis_contiguous)
+    if order is None:
+        return contiguous_order(ndim, axis) if contiguous else tuple(range(ndim))
+    if contiguous:
+        raise ValueError(f"`{name}` must be None with `axis_contiguous=True`; got {order!r}.")
+    return check_order(name, order, ndim)

@@ -27,8 +27,6 @@ class Structure:
     """The type of an operator's input or result, as far as it is known without an array.
 
     - `layout`: the mesh of the array, how it is cut into blocks, and the box of its grid.
-    - `lengths`: the length of each grid axis, without padding; `None` if the operator accepts any lengths. `layout`
-        then has example lengths.
     - `kind`: "real" or "complex"; `None` for either.
     - `space`: "field" or "spectrum"; `None` for either.
     - `components`: the lengths of the component axes, which are directly before the grid axes: `()` for a scalar,
@@ -40,7 +38,6 @@ class Structure:
     """
 
     layout: Layout
-    lengths: tuple[int, ...] | None = None
     kind: Kind | None = None
     space: Space | None = None
     components: tuple[int, ...] | None = None
@@ -56,10 +53,9 @@ class Structure:
         return tuple(f"k{names[axis]}" if self.space == "spectrum" else names[axis] for axis in blocks.order)
 
     @property
-    def shape(self) -> dict[str, int | None]:
-        """The length of each axis without padding, by name, in the storage order; `None` if not known."""
-        order, lengths = self.layout.blocks.order, self.lengths
-        return {name: None if lengths is None else lengths[axis] for name, axis in zip(self.axes, order)}
+    def shape(self) -> dict[str, int]:
+        """The length of each axis without padding, by name, in the storage order."""
+        return {name: self.layout.true_shape[axis] for name, axis in zip(self.axes, self.layout.blocks.order)}
 
     def __str__(self) -> str:
         """Return the kind (float, complex or any), batch axes, components, lengths and layout as text.
@@ -67,8 +63,7 @@ class Structure:
         For example "c[*, 256, 256, 129] x-pencils 2x4".
         """
         kind = {"real": "f", "complex": "c", None: "any"}[self.kind]
-        lengths = (name if length is None else length for name, length in self.shape.items())
-        return f"{kind}[{', '.join(map(str, ('*', *(self.components or ()), *lengths)))}] {self.layout}"
+        return f"{kind}[{', '.join(map(str, ('*', *(self.components or ()), *self.shape.values())))}] {self.layout}"
 
     def following(self, given: "Structure") -> "Structure":
         """Return this structure of a result. Entries that are `None` are taken from `given`, the input's structure."""
@@ -111,29 +106,27 @@ class Structure:
         ):
             raise TypeError(f"`{name}` must be a {what} {self}; got {dtype}.")
         shape, ndim = jnp.shape(x), self.layout.blocks.ndim
-        if not any(shape[-len(allowed) :] == allowed for allowed in self._shapes(shape[-ndim:], stored=may_move)):
-            axes = self.axes if self.lengths is None else self.layout.shape
-            wanted = ", ".join(map(str, ("*batch", *(self.components or ()), *axes)))
+        components = self.components or ()
+        if not any(shape[-len(components) - ndim :] == (*components, *grid) for grid in self._grids(stored=may_move)):
+            wanted = ", ".join(map(str, ("*batch", *components, *self.layout.shape)))
             raise ValueError(f"`{name}` must be a {what} {self}, of shape ({wanted}); got {shape}.")
         if isinstance(x, Array) and not may_move:
             refuse_other_devices(x, self.layout.mesh, self.layout.spec, name)
 
-    def _shapes(self, grid: tuple[int, ...], *, stored: bool) -> list[tuple[int, ...]]:
-        """Return the shapes that the last axes of an array may have.
-
-        `grid` has the lengths of the array's last axes. It is allowed if this structure does not know the lengths. With
-        `stored=True` only the shape with padding is allowed.
-        """
+    def _grids(self, *, stored: bool) -> list[tuple[int, ...]]:
+        """Return the lengths that the grid axes of an array may have; with `stored=True`, only those with padding."""
         blocks = self.layout.blocks
-        grids = [blocks.shape]
-        if self.space != "spectrum" and not (blocks.has_halo or stored):
-            grids.append(blocks.true_shape)  # Operators pad such an array.
-        grids = [(*grid, *[0] * (blocks.ndim - len(grid)))] if self.lengths is None else grids
-        return [(*(self.components or ()), *grid) for grid in grids]
+        if self.space == "spectrum" or blocks.has_halo or stored:
+            return [blocks.shape]
+        return [blocks.shape, blocks.true_shape]  # Operators pad the second.
 
-    def misfit(self, wanted: "Structure") -> str | None:
-        """Return why an array of this structure does not fit `wanted`, and what would help; `None` if it fits."""
-        return next(filter(None, (check(self, wanted) for check in _CHECKS)), None)
+    def misfit(self, wanted: "Structure", *, lengths: bool = True) -> str | None:
+        """Return why an array of this structure does not fit `wanted`, and what would help; `None` if it fits.
+
+        With `lengths=False`, the lengths of the grid are not compared.
+        """
+        checks = (check for check in _CHECKS if lengths or check is not _grid)
+        return next(filter(None, (check(self, wanted) for check in checks)), None)
 
 
 _BACK = "Transform it back first, with `fft.inverse`"
@@ -178,15 +171,14 @@ def _dimensions(given: Structure, wanted: Structure) -> str | None:
 
 
 def _grid(given: Structure, wanted: Structure) -> str | None:
-    if wanted.lengths is None and given.lengths is not None and given.layout.blocks.padded_axes:
-        return f"the array is padded. Build the operator with `shape={given.lengths}` and `pad=True`"
-    if None in (given.lengths, wanted.lengths) or given.lengths == wanted.lengths:
+    have, want = given.layout.true_shape, wanted.layout.true_shape
+    if have == want:
         return None
     hint = "Interpolate with `spectral.Resample(fft, shape)`"
     if given.space == "spectrum":
         both = wanted.space == "spectrum"
         hint = "Give both transforms the same `shape`, `real` and `modes`" if both else f"If a field is meant: {_BACK}"
-    return f"the grids differ, {given.lengths} and {wanted.lengths}. {hint}"
+    return f"the grids differ, {have} and {want}. {hint}"
 
 
 def _halo(given: Structure, wanted: Structure) -> str | None:
@@ -234,7 +226,7 @@ def _box(given: Structure, wanted: Structure) -> str | None:
     return f"the boxes differ, {have} and {want}. Build both operators with one `Box`"
 
 
-_CHECKS = (_mesh, _dimensions, _space, _components, _grid, _halo, _pencil, _order, _kind, _box)
+_CHECKS = (_mesh, _dimensions, _space, _components, _halo, _grid, _pencil, _order, _kind, _box)
 
 
 def _divided(blocks: Blocks) -> dict[int, MeshAxis | None]:

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import equinox as eqx
 import numpy as np
@@ -16,6 +16,7 @@ from .._common.remember import keep_if_traced
 from .._core.decomposition import Decomposition
 from .._core.layout import Layout
 from .._core.structure import Structure
+from .unbound import Unbound, bound_to, example_of, is_unbound
 
 
 class AbstractTyped(eqx.Module):
@@ -34,6 +35,11 @@ class AbstractTyped(eqx.Module):
     def out_structure(self) -> Structure:
         """The structure of the result, as far as it is known without an array."""
         return type(self).result_structure(self, self.in_structure)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the mesh and the shape of the grid are known. If not, each call takes them from its array."""
+        return True
 
     @property
     def title(self) -> str:
@@ -62,12 +68,16 @@ class AbstractOperator(AbstractTyped):
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
-        decomposition: ClassVar[Decomposition]
+        decomposition: ClassVar[Decomposition | Unbound]
     else:
-        decomposition: AbstractVar[Decomposition]
+        decomposition: AbstractVar[Decomposition | Unbound]
+
+    @property
+    def is_bound(self) -> bool:
+        return not is_unbound(self.decomposition)
 
     def __repr__(self) -> str:
-        return self.signature if self.decomposition.has_mesh else f"{self.title}  (on the mesh of its input)"
+        return self.signature if self.is_bound else f"{self.title}  (on the grid of its input)"
 
     @property
     def __name__(self) -> str:  # The name of `jax.jit(operator)` in profiles.
@@ -106,28 +116,28 @@ class AbstractOperator(AbstractTyped):
 
     @property
     def in_layout(self) -> Layout:
-        """The layout of the input. Raises `ValueError` if the operator does not know the shape of the grid."""
-        return self._known_layout(self.in_structure)
+        """The layout of the input. Raises `ValueError` for an operator that was built without mesh or shape."""
+        return self.in_structure.layout
 
     @property
     def out_layout(self) -> Layout:
-        """The layout of the result. Raises `ValueError` if the operator does not know the shape of the grid."""
-        return self._known_layout(self.out_structure)
-
-    def _known_layout(self, structure: Structure) -> Layout:
-        if structure.lengths is None:
-            raise ValueError(f"`shape` must be given to `{self.title}`, because its layouts depend on it; got None.")
-        return structure.layout
+        """The layout of the result. Raises `ValueError` for an operator that was built without mesh or shape."""
+        return self.out_structure.layout
 
     @property
     def in_spec(self) -> PartitionSpec:
         """The partition spec of the grid axes of the input."""
-        return self.in_structure.layout.spec
+        return _with_pencils(self).in_structure.layout.spec
 
     @property
     def out_spec(self) -> PartitionSpec:
         """The partition spec of the grid axes of the result."""
-        return self.out_structure.layout.spec
+        return _with_pencils(self).out_structure.layout.spec
+
+
+def _with_pencils(operator: AbstractOperator) -> AbstractOperator:
+    """Return `operator`; if it is unbound, a copy for a small grid, because its pencils depend only on its mesh."""
+    return operator if operator.is_bound or operator.decomposition.mesh.empty else example_of(operator)
 
 
 class Compose(AbstractOperator):
@@ -154,7 +164,7 @@ class Compose(AbstractOperator):
         self._structures(None)
 
     @property
-    def decomposition(self) -> Decomposition:
+    def decomposition(self) -> Decomposition | Unbound:
         for operator in self._typed():
             if isinstance(operator, AbstractOperator):
                 return operator.decomposition
@@ -191,7 +201,9 @@ class Compose(AbstractOperator):
         lines, given = [], None
         for operator, result in zip(reversed(self.operators), self._structures(None)):
             if isinstance(operator, AbstractTyped):
-                lines.append(f"{operator.title}  {given or operator.in_structure} -> {result}")
+                unknown = given is None and not operator.is_bound
+                types = "" if unknown else f"{operator.title}  {given or operator.in_structure} -> {result}"
+                lines.append(types or repr(operator))
             else:
                 lines.append(f"{_name(operator)}  (a plain function)")
             given = result
@@ -203,14 +215,16 @@ class Compose(AbstractOperator):
         `None` stands for an unknown structure. Raises `ValueError` if the result of a part does not fit the next part.
         """
         found: list[Structure | None] = []
-        previous = None
+        previous, is_example = None, False  # Whether `given` has the lengths of an example: see `Unbound.example`.
         for operator in reversed(self.operators):
             if isinstance(operator, AbstractTyped):
-                given = _fitting(operator, given, previous)
+                part, given_is_example = _part(operator, None if is_example else given), is_example
+                is_example = not operator.is_bound and (given is None or is_example)
+                given = part and _fitting(part, given, previous, lengths=not given_is_example)
             else:
                 given = given and given.through(operator)
             previous = operator
-            found.append(given)
+            found.append(None if is_example else given)
         return found
 
     def _parts(self) -> tuple[AbstractOperator, ...]:
@@ -224,16 +238,33 @@ class Compose(AbstractOperator):
         return tuple(operator for operator in reversed(self.operators) if isinstance(operator, AbstractTyped))
 
 
-def _fitting(operator: AbstractTyped, given: Structure | None, previous: Any) -> Structure:
+def _part(operator: AbstractTyped, given: Structure | None) -> AbstractTyped | None:
+    """Return `operator`; for an unbound one, a copy for inputs of structure `given`.
+
+    If `given` is `None`, the copy is for a small grid; without a mesh, there is none.
+    """
+    if operator.is_bound:
+        return operator
+    if given is None:
+        return None if cast(Any, operator).decomposition.mesh.empty else example_of(operator)
+    if given.layout.blocks.padded_axes:
+        raise ValueError(
+            f"`{operator.title}` must be built with `shape={given.layout.true_shape}` and `pad=True`, because its "
+            f"input is padded; got {given}."
+        )
+    return bound_to(operator, given.layout.mesh, given.layout.shape)
+
+
+def _fitting(operator: AbstractTyped, given: Structure | None, previous: Any, *, lengths: bool) -> Structure:
     """Return the structure of the result of `operator` when it is applied to an input of structure `given`.
 
     This input is the result of `previous`. Raises `ValueError` if `operator` does not take inputs of this structure.
-    Nothing is checked if `given` is `None`.
+    Nothing is checked if `given` is `None`. With `lengths=False`, the lengths of the grid are not compared.
     """
     wanted = operator.in_structure
     if given is None:
         return operator.out_structure
-    if problem := given.misfit(wanted):
+    if problem := given.misfit(wanted, lengths=lengths):
         source = "the input is" if previous is None else f"`{_name(previous)}` returns"
         raise ValueError(f"`{operator.title}` must get {wanted}, but {source} {given}: {problem}.")
     return operator.result_structure(given)

@@ -2,21 +2,18 @@
 
 import abc
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import AbstractMesh, Mesh
 from jaxtyping import Shaped
 
 from .._common.remember import keep_if_traced
-from .._common.sharding import mesh_of
 from .._core.decomposition import Decomposition
 from .._core.structure import Structure
 from .base import AbstractOperator
+from .unbound import Unbound, bound, example_of, is_unbound
 
 
 @dataclass(frozen=True)
@@ -50,9 +47,6 @@ class Form:
 
 
 UNCHANGED = Form()
-
-
-_D = TypeVar("_D", bound="AbstractDerivable")
 
 
 class AbstractDerivable(AbstractOperator):
@@ -101,7 +95,7 @@ class AbstractDerivable(AbstractOperator):
     @property
     def inverse(self) -> "AbstractDerivable":
         """The inverse operator. Raises `AttributeError` if there is none."""
-        if not self.is_invertible:
+        if not (example_of(self) if is_unbound(self.decomposition) else self).is_invertible:
             raise AttributeError(f"`{self.__name__}` has no inverse.")
         return _derived(self, Form(inverted=True))
 
@@ -113,7 +107,7 @@ class Derived(AbstractDerivable):
     form: Form = eqx.field(static=True)
 
     @property
-    def decomposition(self) -> Decomposition:
+    def decomposition(self) -> Decomposition | Unbound:
         return self.operator.decomposition
 
     @property
@@ -142,28 +136,7 @@ def _derived(operator: AbstractDerivable, form: Form) -> AbstractDerivable:
 
 def _applied(operator: AbstractDerivable, x: Any, *, local: bool) -> Array:
     keep_if_traced(operator, x)
-    operator = operator if operator.decomposition.has_mesh else _located(operator, x)
+    operator = bound(operator, x, local=local) if is_unbound(operator.decomposition) else operator
     # `apply` is looked up on the class, because Equinox wraps each bound method in a module. Wrapping takes as long as
     # the rest of the call.
     return type(operator).apply(operator, x, UNCHANGED, local=local)
-
-
-def _located(operator: AbstractDerivable, x: Any) -> AbstractDerivable:
-    """Return a copy of `operator` on the mesh of the array `x`. `operator` must have been built without a mesh."""
-    mesh = mesh_of(x)
-    if mesh is None:
-        raise ValueError(
-            f"`mesh` must be given to `{operator.title}`, or set by `jax.set_mesh(mesh)`, because the mesh of `x` is "
-            f"not known; got {jnp.result_type(x)}{jnp.shape(x)}. (Inside `jax.jit` the mesh of an array is known only "
-            "if its axes are Explicit.)"
-        )
-    return with_mesh(operator, mesh)
-
-
-def with_mesh(operator: _D, mesh: Mesh | AbstractMesh) -> _D:
-    """Return a copy of `operator` on `mesh`. `operator` must have been built without a mesh."""
-
-    def replaced(node: Any) -> Any:
-        return node.with_mesh(mesh) if isinstance(node, Decomposition) else node
-
-    return jax.tree.map(replaced, operator, is_leaf=lambda node: isinstance(node, Decomposition))

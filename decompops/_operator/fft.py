@@ -3,7 +3,6 @@
 from typing import Any, TypedDict, TypeVar, Unpack
 
 import equinox as eqx
-from jax.sharding import AbstractMesh, Mesh
 
 from .._backend.base import AbstractBackend
 from .._basis.base import AbstractBasis
@@ -15,6 +14,7 @@ from .._core.decomposition import Decomposition
 from .._core.types import GridAxes, Lengths, MeshAxes, Modes
 from .._plan.transform import Norm
 from .transform import AbstractTransform, check_modes, check_norm
+from .unbound import MeshOrDecomposition, Unbound, decomposition_of
 
 
 _F = TypeVar("_F", bound="FFT")
@@ -40,7 +40,7 @@ class FFT(AbstractTransform):
         ```
     """
 
-    decomposition: Decomposition
+    decomposition: Decomposition | Unbound
     real: bool = eqx.field(static=True)
     transformed: tuple[int, ...] = eqx.field(static=True)
     norm: Norm = eqx.field(static=True)
@@ -50,7 +50,7 @@ class FFT(AbstractTransform):
 
     def __init__(
         self,
-        mesh: Mesh | AbstractMesh | Decomposition | None = None,
+        mesh: MeshOrDecomposition | None = None,
         *,
         shape: Lengths | None = None,
         ndim: int | None = None,
@@ -97,7 +97,9 @@ class FFT(AbstractTransform):
 
         **Returns:** the spectrum, a complex array of shape `(*batch, *fft.out_layout.shape)`.
         """
-        self.decomposition = Decomposition(mesh, shape=shape, ndim=ndim, axes=axes, box=box, pad=pad, backend=backend)
+        self.decomposition = decomposition_of(
+            mesh, shape=shape, ndim=ndim, axes=axes, box=box, pad=pad, backend=backend
+        )
         self.real = check_flag("real", real)
         every = range(self.decomposition.ndim) if transformed is None else transformed
         self.transformed = tuple(sorted(check_axes("transformed", tuple(every), self.decomposition.ndim)))
@@ -105,7 +107,7 @@ class FFT(AbstractTransform):
             raise ValueError(f"`transformed` must be at least one axis of the grid; got {transformed!r}.")
         self.norm = check_norm(norm)
         self.axis_contiguous = check_flag("axis_contiguous", axis_contiguous)
-        self.modes = check_modes(modes, self.decomposition.shape)
+        self.modes = check_modes(modes, self.decomposition.shape if self.is_bound else None)
         self.nyquist = check_flag("nyquist", nyquist)
 
     @property
@@ -140,12 +142,12 @@ class FFTOptions(TypedDict, total=False):
 class FFT2D(FFT):
     """The Fourier transform on grids of two axes: `FFT` with `ndim=2`, and with the same other options."""
 
-    def __init__(self, mesh: Mesh | AbstractMesh | Decomposition | None = None, **options: Unpack[FFTOptions]):
+    def __init__(self, mesh: MeshOrDecomposition | None = None, **options: Unpack[FFTOptions]):
         FFT.__init__(self, mesh, ndim=2, **options)
 
 
 class FFT3D(FFT):
     """The Fourier transform on grids of three axes: `FFT` with `ndim=3`, and with the same other options."""
 
-    def __init__(self, mesh: Mesh | AbstractMesh | Decomposition | None = None, **options: Unpack[FFTOptions]):
+    def __init__(self, mesh: MeshOrDecomposition | None = None, **options: Unpack[FFTOptions]):
         FFT.__init__(self, mesh, ndim=3, **options)

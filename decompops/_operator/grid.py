@@ -9,7 +9,7 @@ from .._basis.base import AbstractBasis
 from .._basis.points import Points
 from .._common.blocks import axis_names
 from .._common.box import Box
-from .._core.decomposition import Decomposition, check_grid
+from .._core.decomposition import Decomposition
 from .._core.layout import Layout
 from .._core.structure import Space
 from .transform import AbstractTransform
@@ -66,14 +66,12 @@ class Grid:
         return {name: along(axis) for axis, name in enumerate(self.names[: len(self.bases)])}
 
 
-def grid_of(grid: Any, shape: tuple[int, ...], space: Space = "field") -> Grid:
+def grid_of(grid: Any, space: Space = "field") -> Grid:
     """Return the layout and the coordinates of the fields or spectra of `grid`.
 
     **Arguments:**
 
     - `grid`: a transform, a `Decomposition` or a `Layout`.
-    - `shape`: the shape of an array on the grid. If `grid` was built without `shape`, the lengths of the grid are the
-        last entries of this shape.
     - `space`: "field" or "spectrum".
 
     **Raises:** `TypeError` for a `grid` of another type, for a `Decomposition` with `space="spectrum"`, and for a box
@@ -85,13 +83,13 @@ def grid_of(grid: Any, shape: tuple[int, ...], space: Space = "field") -> Grid:
         raise TypeError(f"`grid` must be a transform such as `FFT3D`, a `Decomposition` or a `Layout`; got {grid!r}.")
     if isinstance(grid, Decomposition) and space == "spectrum":
         raise TypeError('`grid` must be a transform with `space="spectrum"`, such as `FFT3D`; got a `Decomposition`.')
-    layout = _layout(grid, shape, space)
+    layout = _layout(grid, space)
     ndim, sizes = layout.blocks.ndim, layout.true_shape
     bases = (Points(),) * ndim if space == "field" else ()
     if isinstance(grid, AbstractTransform):
         bases = grid.bases
         if space == "spectrum":
-            sizes = cast(tuple, grid.modes or grid.decomposition.shape)  # `out_layout` refuses unknown shapes.
+            sizes = grid.modes or grid.decomposition.shape
     box = Box().with_axes(ndim) if layout.box is None else layout.box
     if box.is_traced:
         raise TypeError(
@@ -100,14 +98,9 @@ def grid_of(grid: Any, shape: tuple[int, ...], space: Space = "field") -> Grid:
     return Grid(layout, space, bases, sizes, tuple(map(float, cast(tuple, box.lengths))))
 
 
-def _layout(grid: GridLike, shape: tuple[int, ...], space: Space) -> Layout:
+def _layout(grid: GridLike, space: Space) -> Layout:
     if isinstance(grid, Layout):
         return grid
     if isinstance(grid, AbstractTransform):
-        if space == "spectrum":
-            return grid.out_layout
-        grid = grid.decomposition
-    if grid.shape is None:
-        check_grid("field", shape, grid.ndim)
-        grid = Decomposition(grid, shape=shape[-grid.ndim :])
+        return grid.out_layout if space == "spectrum" else grid.in_layout
     return grid.layout()

@@ -5,16 +5,16 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh
 
 from .._backend.base import AbstractBackend
 from .._common.blocks import Pencil, axis_names
 from .._common.check import check_axis
-from .._core.decomposition import Decomposition
+from .._core.decomposition import Decomposition, storage_order
 from .._core.types import GridAxes, Lengths, MeshAxes, Periodic, Width
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Extend
 from .planned import AbstractPlanned
+from .unbound import MeshOrDecomposition, Unbound, decomposition_of
 
 
 Halo = tuple[tuple[int, int], ...]
@@ -38,7 +38,7 @@ class HaloExchange(AbstractPlanned):
         ```
     """
 
-    decomposition: Decomposition
+    decomposition: Decomposition | Unbound
     halo: Halo = eqx.field(static=True)
     periodic: tuple[bool, ...] = eqx.field(static=True)
     pencil: int = eqx.field(static=True)
@@ -46,7 +46,7 @@ class HaloExchange(AbstractPlanned):
 
     def __init__(
         self,
-        mesh: Mesh | AbstractMesh | Decomposition | None = None,
+        mesh: MeshOrDecomposition | None = None,
         halo: Width = 1,
         *,
         periodic: Periodic = True,
@@ -76,15 +76,15 @@ class HaloExchange(AbstractPlanned):
 
         **Returns:** the extended field, of shape `(*batch, *exchange.out_layout.shape)` and of the same dtype.
         """
-        self.decomposition = Decomposition(mesh, shape=shape, ndim=ndim, axes=axes, pad=pad, backend=backend)
+        self.decomposition = decomposition_of(mesh, shape=shape, ndim=ndim, axes=axes, pad=pad, backend=backend)
         grid = self.decomposition.ndim
         self.halo = check_halo("halo", halo, grid)
         self.periodic = _periodic(periodic, grid)
         self.pencil = check_axis("pencil", pencil, grid)
-        self.order = self.decomposition.storage_order(self.pencil, order=order)
+        self.order = storage_order(grid, self.pencil, order=order)
 
-    def plan(self, shape: tuple[int, ...]) -> Plan:
-        source = here = self.decomposition.blocks(self.pencil, shape, self.order)
+    def plan(self) -> Plan:
+        source = here = self.decomposition.blocks(self.pencil, self.order)
         stages: list[AbstractStage] = []
         if any(self.halo[axis] == (0, 0) for axis in source.padded_axes):
             stages.append(Clear(source))  # `Extend` ignores padding along its own axis, but not along others.
@@ -113,15 +113,15 @@ class HaloCrop(AbstractPlanned):
     exchange: HaloExchange
 
     @property
-    def decomposition(self) -> Decomposition:
+    def decomposition(self) -> Decomposition | Unbound:
         return self.exchange.decomposition
 
     @property
     def title(self) -> str:
         return "HaloExchange.crop"
 
-    def plan(self, shape: tuple[int, ...]) -> Plan:
-        extend = self.exchange.plan(shape)
+    def plan(self) -> Plan:
+        extend = self.exchange.plan()
         stages: tuple[AbstractStage, ...] = (Crop(extend.target, extend.source),)
         if extend.source.padded_axes:
             stages = (*stages, Clear(extend.source))
@@ -134,15 +134,15 @@ class HaloUpdate(AbstractPlanned):
     exchange: HaloExchange
 
     @property
-    def decomposition(self) -> Decomposition:
+    def decomposition(self) -> Decomposition | Unbound:
         return self.exchange.decomposition
 
     @property
     def title(self) -> str:
         return "HaloExchange.update"
 
-    def plan(self, shape: tuple[int, ...]) -> Plan:
-        return self.exchange.crop.plan(shape).then(self.exchange.plan(shape), self.title)
+    def plan(self) -> Plan:
+        return self.exchange.crop.plan().then(self.exchange.plan(), self.title)
 
 
 def check_halo(name: str, halo: Any, ndim: int) -> Halo:

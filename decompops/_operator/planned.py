@@ -1,18 +1,16 @@
 """Operators that are defined by a plan. The JAX primitive of this package runs them."""
 
 import abc
-import math
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import AbstractMesh
 from jaxtyping import Shaped
 
 from .._backend.base import Call, Caller
 from .._basis.base import Kind
-from .._common.blocks import Blocks, axis_names
+from .._common.blocks import Blocks
 from .._common.byte_order import device_array
 from .._common.check import check_dtype
 from .._common.remember import remembered
@@ -24,42 +22,41 @@ from .._core.layout import Layout, check_global
 from .._core.primitive import apply, apply_to_block
 from .._core.structure import Space, Structure
 from .._plan.plan import Plan
-from .derived import UNCHANGED, AbstractDerivable, Form, with_mesh
+from .derived import UNCHANGED, AbstractDerivable, Form
+from .unbound import is_unbound
 
 
 class AbstractPlanned(AbstractDerivable):
     """An operator that is defined by a plan, which is a list of stages. A subclass implements the method `plan`."""
 
     def __check_init__(self):
-        if not isinstance(self.decomposition, Decomposition):
+        if not (isinstance(self.decomposition, Decomposition) or is_unbound(self.decomposition)):
             raise TypeError(
-                "`decomposition` must be a `Decomposition`, such as `Decomposition(mesh)`; got "
+                "`decomposition` must be a `Decomposition`, as `Decomposition(mesh, shape=shape)` returns; got "
                 f"{type(self.decomposition).__name__}."
             )
 
     @abc.abstractmethod
-    def plan(self, shape: tuple[int, ...]) -> Plan:
-        """Return the plan for a grid of shape `shape`, in which padding is not counted."""
+    def plan(self) -> Plan:
+        """Return the plan of the operator on its decomposition."""
 
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
-        x = x if isinstance(x, Array) else device_array(x)
+        x, dec = x if isinstance(x, Array) else device_array(x), cast(Decomposition, self.decomposition)
         if local:
-            _check_inside(self.decomposition)
+            _check_inside(dec)
         else:
-            check_global("x", self.decomposition.mesh_axes, "Call `.local(block)` instead")
+            check_global("x", dec.mesh_axes, "Call `.local(block)` instead")
             x = plain(x)
-        caller = self.decomposition.backend.caller()
+        caller = dec.backend.caller()
         call, dtype = _call(self, x.shape, x.dtype, form, local, caller)
         if x.dtype != dtype:
-            mesh_in_context(self.decomposition.mesh)  # For a wrong mesh, this error, unlike JAX's, says what to do.
+            mesh_in_context(dec.mesh)  # For a wrong mesh, this error, unlike JAX's, says what to do.
             x = x.astype(dtype)
         return apply_to_block(call, x) if local else apply(call, pad(x, call.plan.source))
 
     @property
     def is_invertible(self) -> bool:
-        # Whether an inverse exists does not depend on the mesh, so an operator without a mesh gets an arbitrary mesh.
-        operator = self if self.decomposition.has_mesh else with_mesh(self, AbstractMesh((1,), ("any",)))
-        return _example(operator, UNCHANGED).is_invertible
+        return _plan(self, UNCHANGED).is_invertible
 
     # The spaces of the input and of the result: "field", "spectrum", or `None` if both are allowed.
     spaces: ClassVar[tuple[Space | None, Space | None]] = (None, None)
@@ -67,72 +64,25 @@ class AbstractPlanned(AbstractDerivable):
     expansion: ClassVar[Expansion | None] = None
 
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
-        lengths = given.lengths if given else None
-        if self.decomposition.shape is None and given is not None and lengths is not None:
-            plan = self.plan_for(given.layout.blocks.shape, form)
-        else:
-            plan = _example(self, form)
-        known = lengths is not None or self.decomposition.shape is not None
+        del given  # The plan alone decides.
+        decomposition, plan = self.decomposition, _plan(self, form)
         ends = self.spaces[::-1] if form.is_reversed else self.spaces
-        kinds = _kinds(plan)
         source, target = (
             Structure(
-                Layout(self.decomposition.mesh, blocks, self.decomposition.box),
-                blocks.lengths if known else None,
+                Layout(decomposition.mesh, blocks, decomposition.box),
                 kind,
                 space,
                 expansion=self.expansion if space == "spectrum" else None,
             )
-            for blocks, kind, space in zip((plan.source, plan.target), kinds, ends)
+            for blocks, kind, space in zip((plan.source, plan.target), _kinds(plan), ends)
         )
         return source, target
 
-    def plan_for(self, shape: tuple[int, ...], form: Form = UNCHANGED, *, blocks: bool = False) -> Plan:
-        """Return the plan for a global field of `shape`; with `blocks=True`, for one block of `shape`."""
-        name, ndim = "block" if blocks else "x", self.decomposition.ndim
-        check_grid(name, shape, ndim)
-        plan, last = _example(self, form), shape[-ndim:]
-        if self.decomposition.shape is None:
-            source = plan.source
-            parts = [source.parts[axis] if blocks else 1 for axis in source.order]
-            lengths = source.lengths_of(tuple(n * part for n, part in zip(last, parts)))
-            if min(lengths) < 1:
-                parts = tuple(source.parts[axis] for axis in source.order)
-                raise ValueError(
-                    f"`{name}` must contain the halo {source.halo} of each of its {parts} blocks; got shape {shape}."
-                )
-            plan = plan_in_form(self.plan(lengths), form)
-            unknown = [axis_names(ndim)[axis] for axis, n in enumerate(lengths) if plan.source.lengths[axis] != n]
-            if unknown:
-                raise ValueError(
-                    f"`shape` must be given to the operator, because a half spectrum does not tell the length of the "
-                    f"field along {', '.join(unknown)}; got `{name}` of shape {shape}."
-                )
-            _refuse_padding(plan, name, shape)
-        source = plan.source
-        accepted = {source.block_shape} if blocks else {source.shape}
-        if not blocks and not source.has_halo:
-            accepted.add(source.true_shape)  # `apply` pads such an array.
-        if last not in accepted:
-            expected = " or ".join(str(("*batch", *s)).replace("'", "") for s in sorted(accepted))
-            hint = (
-                " This is the shape of the operator's result: do you mean `.inverse`?"
-                if last == plan.target.shape
-                else ""
-            )
-            raise ValueError(f"`{name}` must have shape {expected}; got {shape}.{hint}")
-        return plan
-
 
 @remembered
-def _example(operator: AbstractPlanned, form: Form) -> Plan:
-    """Return a plan that shows how fields are cut into blocks.
-
-    If the operator has no shape, this is the plan for a grid whose lengths the mesh divides.
-    """
-    decomposition = operator.decomposition
-    n = 2 * math.prod(decomposition.sizes)
-    return plan_in_form(operator.plan(decomposition.shape or (n,) * decomposition.ndim), form)
+def _plan(operator: AbstractPlanned, form: Form) -> Plan:
+    """Return the plan of `operator` in `form`."""
+    return plan_in_form(operator.plan(), form)
 
 
 def _kinds(plan: Plan) -> tuple[Kind | None, Kind | None]:
@@ -160,7 +110,8 @@ def _call(
 ) -> tuple[Call, np.dtype]:
     """Return the `Call` for an input of `shape` and `dtype`, and the dtype to cast the input to."""
     dtype = check_dtype("block" if local else "x", dtype)
-    plan, decomposition = operator.plan_for(shape, form, blocks=local), operator.decomposition
+    plan, decomposition = _plan(operator, form), operator.decomposition
+    _check_shape(plan, shape, decomposition.ndim, local)
     return Call(plan, decomposition.mesh, decomposition.backend, caller=caller), plan.input_dtype(dtype)
 
 
@@ -171,21 +122,18 @@ def plan_in_form(plan: Plan, form: Form) -> Plan:
     return plan.conjugate() if form.conjugated else plan
 
 
-def _refuse_padding(plan: Plan, name: str, shape: tuple[int, ...]) -> None:
-    """Raise `ValueError` if an operator without a known shape has a plan with padding.
-
-    The shape of the result would then not tell the true lengths.
-    """
-    for blocks, of, wanted in (
-        (plan.source, f"`{name}`", "the true shape of the grid"),
-        (plan.target, "the result", f"`shape={plan.source.lengths}`"),
-    ):
-        for axis in blocks.padded_axes:
-            along = axis_names(blocks.ndim)[axis]
-            raise ValueError(
-                f"`shape` must be given to `{plan.name}`, because {blocks.parts[axis]} devices do not divide the "
-                f"{blocks.lengths[axis]} cells of {of} along {along}: pass {wanted}; got `{name}` of shape {shape}."
-            )
+def _check_shape(plan: Plan, shape: tuple[int, ...], ndim: int, local: bool) -> None:
+    """Raise `ValueError` unless the plan takes a field of `shape`; with `local=True`, one block of `shape`."""
+    name, source, last = "block" if local else "x", plan.source, shape[-ndim:]
+    check_grid(name, shape, ndim)
+    accepted = {source.block_shape} if local else {source.shape}
+    if not (local or source.has_halo):
+        accepted.add(source.true_shape)  # `apply` pads such an array.
+    if last not in accepted:
+        expected = " or ".join(str(("*batch", *s)).replace("'", "") for s in sorted(accepted))
+        is_result = last == plan.target.shape
+        hint = " This is the shape of the operator's result: do you mean `.inverse`?" if is_result else ""
+        raise ValueError(f"`{name}` must have shape {expected}; got {shape}.{hint}")
 
 
 def _check_inside(decomposition: Decomposition) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.sharding import AbstractMesh, Mesh
 
 from .._backend.base import AbstractBackend
 from .._common.blocks import Blocks, Pencil, axis_names
@@ -19,6 +18,7 @@ from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear
 from .halo import HaloExchange
 from .planned import AbstractPlanned
+from .unbound import MeshOrDecomposition, Unbound, decomposition_of
 
 
 class Roll(AbstractPlanned):
@@ -37,13 +37,13 @@ class Roll(AbstractPlanned):
         ```
     """
 
-    decomposition: Decomposition
+    decomposition: Decomposition | Unbound
     shift: tuple[int, ...] = eqx.field(static=True)
     pencil: int = eqx.field(static=True)
 
     def __init__(
         self,
-        mesh: Mesh | AbstractMesh | Decomposition | None,
+        mesh: MeshOrDecomposition | None,
         shift: Sequence[int],
         *,
         pencil: Pencil = -1,
@@ -69,14 +69,16 @@ class Roll(AbstractPlanned):
         **Returns:** the shifted field, of the same shape and dtype. Its padding is zero.
         """
         self.shift = _shifts(shift, mesh.ndim if isinstance(mesh, Decomposition) else None)
-        self.decomposition = Decomposition(mesh, shape=shape, ndim=len(self.shift), axes=axes, pad=pad, backend=backend)
+        self.decomposition = decomposition_of(
+            mesh, shape=shape, ndim=len(self.shift), axes=axes, pad=pad, backend=backend
+        )
         self.pencil = check_axis("pencil", pencil, self.decomposition.ndim)
 
-    def plan(self, shape: tuple[int, ...]) -> Plan:
+    def plan(self) -> Plan:
         # The shorter way around the grid needs the narrower halo.
-        shifts = [(shift + n // 2) % n - n // 2 for shift, n in zip(self.shift, shape)]
+        shifts = [(shift + n // 2) % n - n // 2 for shift, n in zip(self.shift, self.decomposition.shape)]
         halo = tuple((max(shift, 0), max(-shift, 0)) for shift in shifts)
-        extend = HaloExchange(self.decomposition, halo, pencil=self.pencil).plan(shape)
+        extend = HaloExchange(self.decomposition, halo, pencil=self.pencil).plan()
         stages: list[AbstractStage] = list(extend.stages)
         if any(shifts):
             stages.append(Window(extend.target, extend.source, tuple(after for _, after in halo)))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Shaped
 
 from .._backend.base import AbstractBackend
@@ -22,6 +22,7 @@ from .._core.structure import Structure
 from .._core.types import Lengths, MeshAxes, Periodic, Width
 from .derived import UNCHANGED, AbstractDerivable, Form
 from .halo import HaloExchange
+from .unbound import MeshOrDecomposition, Unbound
 
 
 class Stencil(AbstractDerivable):
@@ -47,7 +48,7 @@ class Stencil(AbstractDerivable):
 
     def __init__(
         self,
-        mesh: Mesh | AbstractMesh | Decomposition | None,
+        mesh: MeshOrDecomposition | None,
         fn: Callable,
         halo: Width = 1,
         *,
@@ -77,7 +78,7 @@ class Stencil(AbstractDerivable):
         self.fn = fn
 
     @property
-    def decomposition(self) -> Decomposition:
+    def decomposition(self) -> Decomposition | Unbound:
         return self.exchange.decomposition
 
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
@@ -110,8 +111,7 @@ class Stencil(AbstractDerivable):
 
     def _of_field(self, x: Array | np.ndarray) -> Array:
         windows = self._windows()
-        extended = windows(x)
-        layout = windows.plan_for(jnp.shape(x)).target
+        extended, layout = windows(x), windows.plan().target
         mesh, names = self.decomposition.mesh, layout.names
         # Each sharded axis is split into two axes: an axis of blocks, one for each device, and an axis of cells. `vmap`
         # maps `fn` over the blocks. Unlike a `shard_map`, `vmap` leaves the sharding of batch axes to XLA, and allows
@@ -147,7 +147,7 @@ class Stencil(AbstractDerivable):
 
     def _of_block(self, block: Array) -> Array:
         windows = self._windows()
-        layout = windows.plan_for(jnp.shape(block), blocks=True).target
+        layout = windows.plan().target
         shifts = (
             jnp.asarray(_shifts(layout, axis))[jax.lax.axis_index(name)] if layout.is_padded(axis) else None
             for axis, name in enumerate(layout.names)
@@ -162,8 +162,6 @@ class Stencil(AbstractDerivable):
         cells of padding.
         """
         exchange = self.exchange
-        if exchange.decomposition.shape is None:
-            return exchange
         layout = exchange.decomposition.blocks(exchange.pencil)
         halo = tuple((before + layout.padding(axis), after) for axis, (before, after) in enumerate(exchange.halo))
         return HaloExchange(exchange.decomposition, halo, periodic=exchange.periodic, pencil=exchange.pencil)

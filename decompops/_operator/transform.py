@@ -21,10 +21,10 @@ from .._basis.base import AbstractBasis
 from .._common.blocks import Blocks, axis_names
 from .._common.box import Box, Number
 from .._common.byte_order import device_array
-from .._common.check import check_flag, check_shape, check_up_to
+from .._common.check import check_flag, check_up_to
 from .._common.sharding import manual_axes, place
 from .._core import reductions as reductions
-from .._core.decomposition import Decomposition, check_grid
+from .._core.decomposition import Decomposition, storage_order
 from .._core.expansion import Expansion
 from .._core.layout import Field, Layout, check_global
 from .._core.structure import Space
@@ -33,6 +33,7 @@ from .._plan.plan import Plan
 from .._plan.route import check_bases_fit
 from .._plan.transform import Norm, transform_plan
 from .planned import AbstractPlanned
+from .unbound import MeshOrDecomposition, Unbound, decomposition_of
 
 
 Wavenumbers = tuple[Float[Array, "*#k"], ...]
@@ -64,19 +65,19 @@ class AbstractTransform(AbstractPlanned):
 
     def __check_init__(self):
         _ = self._normed_bases  # Raises an error for `norm="ortho"` if a basis has no orthogonal transform.
-        kept = self.modes or self.decomposition.shape
-        for basis, n in zip(self.bases, kept or ()):
-            basis.stored(n)
+        if self.is_bound:
+            for basis, n in zip(self.bases, self.modes or self.decomposition.shape):
+                basis.stored(n)
 
     @abc.abstractmethod
     def replace(self, **options: Any) -> "AbstractTransform":
         """Return a copy of this transform with changed `options`, which are arguments of the constructor."""
 
     @property
-    def expansion(self) -> Expansion | None:
-        """What the numbers of the spectra mean: their bases, modes and scale. `None` without `shape`."""
+    def expansion(self) -> Expansion:
+        """What the numbers of the spectra mean: their bases, modes and scale."""
         shape = self.decomposition.shape
-        return None if shape is None else Expansion(self.bases, shape, self.modes or shape, self.norm, self.nyquist)
+        return Expansion(self.bases, shape, self.modes or shape, self.norm, self.nyquist)
 
     @property
     def takes_complex(self) -> bool:
@@ -84,11 +85,11 @@ class AbstractTransform(AbstractPlanned):
         fields, coefficients = zip(*(basis.kinds for basis in self.bases))
         return "real" not in fields and "complex" in coefficients
 
-    def plan(self, shape: tuple[int, ...]) -> Plan:
-        bases = self._normed_bases
+    def plan(self) -> Plan:
+        bases, shape = self._normed_bases, self.decomposition.shape
         inverse = math.prod(basis.inverse_scale(n) for basis, n in zip(bases, shape))
         scale = {"backward": 1.0, "ortho": math.sqrt(inverse), "forward": inverse}[self.norm]
-        source, target, kept = self.decomposition.blocks(-1, shape), self._spectrum(shape), self.modes or shape
+        source, target, kept = self.decomposition.blocks(), self._spectrum(), self.modes or shape
         return transform_plan(self.title, source, target, bases, kept, scale=scale, nyquist=self.nyquist)
 
     @property
@@ -108,7 +109,7 @@ class AbstractTransform(AbstractPlanned):
                     )
         return self.decomposition.box_lengths
 
-    def wavenumbers(self, shape: Lengths | None = None, *, dtype: Any = None, nyquist: bool = True) -> Wavenumbers:
+    def wavenumbers(self, *, dtype: Any = None, nyquist: bool = True) -> Wavenumbers:
         """Return the angular wavenumbers of the spectrum, such as `(kx, ky, kz)`.
 
         The arrays broadcast against the spectrum and are sharded like it. Inside a `shard_map` over the mesh, this
@@ -116,7 +117,6 @@ class AbstractTransform(AbstractPlanned):
 
         **Arguments:**
 
-        - `shape`: the shape of the grid; needed only if the operator was built without `shape`.
         - `dtype`: a real dtype; `None` for JAX's default, which is float32, or float64 in 64-bit mode.
         - `nyquist`: if False, the Nyquist wavenumber of an axis with an even number of modes is returned as zero. The
             Nyquist mode stands for both signs of its wavenumber. So odd functions of the wavenumber, such as first
@@ -125,12 +125,11 @@ class AbstractTransform(AbstractPlanned):
         **Returns:** one real array for each grid axis, in radians per unit of length, always in the order of the grid
         axes. Wavenumbers are zero in the padding, and along axes that are not transformed.
 
-        **Raises:** `ValueError` if neither the operator nor the call gives a `shape`, if `shape` differs from the
-        operator's shape, or if the transform has walls and no `box`. `TypeError` if `dtype` is not real.
+        **Raises:** `ValueError` if the transform was built without `shape`, or with walls and without `box`.
+        `TypeError` if `dtype` is not real.
         """
-        shape, lengths = self._known_shape(shape), self.box_lengths
-        dtype = real_dtype(dtype)
-        blocks, kept, mesh = self._spectrum(shape), self.modes or shape, self.decomposition.mesh
+        lengths, dtype = self.box_lengths, real_dtype(dtype)
+        blocks, kept, mesh = self._spectrum(), self.modes or self.decomposition.shape, self.decomposition.mesh
 
         def along(axis: int) -> Array:
             values = self.bases[axis].wavenumbers(kept[axis], nyquist=nyquist)
@@ -141,31 +140,29 @@ class AbstractTransform(AbstractPlanned):
 
         return tuple(map(along, range(blocks.ndim)))
 
-    def multiplicity(self, shape: Lengths | None = None, *, dtype: Any = None) -> Float[Array, "*#k"]:
+    def multiplicity(self, *, dtype: Any = None) -> Float[Array, "*#k"]:
         """Return how many terms of the expansion each stored coefficient stands for.
 
         In a half spectrum, a mode whose complex conjugate is not stored stands for two terms. All other Fourier modes
         stand for one term, and padding for none. These numbers are the weights in sums over the spectrum, as in
         Parseval's theorem.
 
-        **Arguments:** `shape` and `dtype`, with the same meaning as in `wavenumbers`.
+        **Arguments:** `dtype`, with the same meaning as in `wavenumbers`.
 
         **Returns:** a real array that broadcasts against the spectrum.
         """
-        shape = self._known_shape(shape)
+        shape = self.decomposition.shape
         along = zip(self._normed_bases, shape, self.modes or shape)
-        return self.separable([basis.multiplicity(n, kept) for basis, n, kept in along], dtype=dtype, shape=shape)
+        return self.separable([basis.multiplicity(n, kept) for basis, n, kept in along], dtype=dtype)
 
-    def separable(
-        self, factors: Sequence[np.ndarray], *, dtype: Any = None, shape: Lengths | None = None
-    ) -> Float[Array, "*#k"]:
+    def separable(self, factors: Sequence[np.ndarray], *, dtype: Any = None) -> Float[Array, "*#k"]:
         """Return the product of `factors`, one array for each grid axis with one number for each stored coefficient.
 
-        **Arguments:** `shape` and `dtype`, with the same meaning as in `wavenumbers`.
+        **Arguments:** `dtype`, with the same meaning as in `wavenumbers`.
 
         **Returns:** a real array that broadcasts against the spectrum. It is zero in the padding.
         """
-        blocks, mesh, dtype = self._spectrum(self._known_shape(shape)), self.decomposition.mesh, real_dtype(dtype)
+        blocks, mesh, dtype = self._spectrum(), self.decomposition.mesh, real_dtype(dtype)
         arrays = [
             _along(blocks, axis, numbers, mesh, dtype)
             for axis, numbers in enumerate(factors)
@@ -192,32 +189,20 @@ class AbstractTransform(AbstractPlanned):
         """
         dec = self.decomposition
         check_global("field", dec.mesh_axes)
-        shape = dec.shape
-        if shape is None:
-            check_grid("field", np.shape(field), dec.ndim)
-            shape = np.shape(field)[-dec.ndim :]
-        Layout(dec.mesh, dec.pencil(dec.ndim - 1, shape)).check(field)
-        return reductions.weighted_mean(device_array(field), shape, self.bases)
+        Layout(dec.mesh, dec.pencil(dec.ndim - 1, dec.shape)).check(field)
+        return reductions.weighted_mean(device_array(field), dec.shape, self.bases)
 
     @property
     def _normed_bases(self) -> tuple[AbstractBasis, ...]:
         """The bases; with `norm="ortho"`, weighted at their ends so that the transforms are orthogonal."""
         return tuple(basis.orthogonalized() for basis in self.bases) if self.norm == "ortho" else self.bases
 
-    def _spectrum(self, shape: tuple[int, ...]) -> Blocks:
+    def _spectrum(self) -> Blocks:
         """Return how the spectrum is cut into blocks."""
-        stored = tuple(basis.stored(n) for basis, n in zip(self.bases, self.modes or shape))
-        order = self.decomposition.storage_order(0, axis_contiguous=self.axis_contiguous)
+        kept = self.modes or self.decomposition.shape
+        stored = tuple(basis.stored(n) for basis, n in zip(self.bases, kept))
+        order = storage_order(self.decomposition.ndim, 0, axis_contiguous=self.axis_contiguous)
         return self.decomposition.pencil(0, stored, order)
-
-    def _known_shape(self, shape: Any) -> tuple[int, ...]:
-        own = self.decomposition.shape
-        known = own if shape is None else check_shape("shape", shape, self.decomposition.ndim)
-        if known is None:
-            raise ValueError("`shape` must be given to the operator or to this method; got None.")
-        if own not in (None, known):
-            raise ValueError(f"`shape` must be {own}, as in the operator; got {shape}.")
-        return known
 
 
 class Transform(AbstractTransform):
@@ -237,7 +222,7 @@ class Transform(AbstractTransform):
         ```
     """
 
-    decomposition: Decomposition
+    decomposition: Decomposition | Unbound
     bases: tuple[AbstractBasis, ...] = eqx.field(static=True)
     norm: Norm = eqx.field(static=True)
     axis_contiguous: bool = eqx.field(static=True)
@@ -246,7 +231,7 @@ class Transform(AbstractTransform):
 
     def __init__(
         self,
-        mesh: Mesh | AbstractMesh | Decomposition | None = None,
+        mesh: MeshOrDecomposition | None = None,
         *,
         bases: Bases,
         shape: Lengths | None = None,
@@ -289,12 +274,12 @@ class Transform(AbstractTransform):
         self.bases = check_bases(bases)
         if isinstance(mesh, Decomposition) and mesh.ndim != len(self.bases):
             raise ValueError(f"`bases` must be {mesh.ndim} bases, one for each axis of the grid; got {bases!r}.")
-        self.decomposition = Decomposition(
+        self.decomposition = decomposition_of(
             mesh, shape=shape, ndim=len(self.bases), axes=axes, box=box, pad=pad, backend=backend
         )
         self.norm = check_norm(norm)
         self.axis_contiguous = check_flag("axis_contiguous", axis_contiguous)
-        self.modes = check_modes(modes, self.decomposition.shape)
+        self.modes = check_modes(modes, self.decomposition.shape if self.is_bound else None)
         self.nyquist = check_flag("nyquist", nyquist)
 
     @property

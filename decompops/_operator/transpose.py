@@ -4,17 +4,17 @@ from dataclasses import replace
 from itertools import pairwise
 
 import equinox as eqx
-from jax.sharding import AbstractMesh, Mesh
 
 from .._backend.base import AbstractBackend
 from .._common.blocks import Pencil
 from .._common.check import check_axis
-from .._core.decomposition import Decomposition
+from .._core.decomposition import Decomposition, storage_order
 from .._core.types import GridAxes, Lengths, MeshAxes, Width
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Move
 from .halo import Halo, check_halo
 from .planned import AbstractPlanned
+from .unbound import MeshOrDecomposition, Unbound, decomposition_of
 
 
 class Transpose(AbstractPlanned):
@@ -33,7 +33,7 @@ class Transpose(AbstractPlanned):
         ```
     """
 
-    decomposition: Decomposition
+    decomposition: Decomposition | Unbound
     source: int = eqx.field(static=True)
     target: int = eqx.field(static=True)
     source_order: tuple[int, ...] = eqx.field(static=True)
@@ -43,7 +43,7 @@ class Transpose(AbstractPlanned):
 
     def __init__(
         self,
-        mesh: Mesh | AbstractMesh | Decomposition | None = None,
+        mesh: MeshOrDecomposition | None = None,
         source: Pencil = -1,
         target: Pencil = 0,
         *,
@@ -81,12 +81,12 @@ class Transpose(AbstractPlanned):
 
         **Returns:** the same field, of shape `(*batch, *transpose.out_layout.shape)` and of the same dtype.
         """
-        self.decomposition = Decomposition(mesh, shape=shape, ndim=ndim, axes=axes, pad=pad, backend=backend)
+        self.decomposition = decomposition_of(mesh, shape=shape, ndim=ndim, axes=axes, pad=pad, backend=backend)
         dec, grid = self.decomposition, self.decomposition.ndim
         self.source = check_axis("source", source, grid)
         self.target = check_axis("target", target, grid)
         self.source_order, self.target_order = (
-            dec.storage_order(pencil, axis_contiguous=axis_contiguous, order=order, name=name)
+            storage_order(grid, pencil, axis_contiguous=axis_contiguous, order=order, name=name)
             for pencil, order, name in (
                 (self.source, source_order, "source_order"),
                 (self.target, target_order, "target_order"),
@@ -94,13 +94,14 @@ class Transpose(AbstractPlanned):
         )
         self.source_halo = check_halo("source_halo", source_halo, grid)
         self.target_halo = check_halo("target_halo", target_halo, grid)
-        if dec.shape is not None and dec.has_mesh:
-            dec.check_divided(dec.shape, source, target)
+        if self.is_bound:
+            dec.check_divided(source, target)
 
-    def plan(self, shape: tuple[int, ...]) -> Plan:
+    def plan(self) -> Plan:
         # Only these two pencils are checked: pencils between them may be padded, because users never see those.
-        self.decomposition.check_divided(shape, self.source, self.target)
-        dec, step = self.decomposition, 1 if self.source <= self.target else -1
+        dec, shape = self.decomposition, self.decomposition.shape
+        dec.check_divided(self.source, self.target)
+        step = 1 if self.source <= self.target else -1
         first, last = (
             dec.pencil(self.source, shape, self.source_order),
             dec.pencil(self.target, shape, self.target_order),

@@ -94,8 +94,7 @@ def describe(
     Raises `ValueError` or `TypeError` for invalid arguments.
     """
     _check_names(arrays)
-    first = next(iter(arrays.values()))
-    known = grid_of(grid, np.shape(first), space)
+    known = grid_of(grid, space)
     layout, lengths, names = known.layout, known.layout.true_shape, known.names
     coordinates = {} if layout.box is None else known.coordinates()
     if time is not None:

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+from jax.sharding import PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._common import compat
@@ -21,6 +21,7 @@ from .._operator.base import AbstractTyped
 from .._operator.halo import HaloExchange
 from .._operator.stencil import Stencil
 from .._operator.transform import real_dtype
+from .._operator.unbound import MeshOrDecomposition, Unbound, bound, decomposition_of, is_unbound
 from ._channels import check_channels, layer_title
 
 
@@ -44,12 +45,12 @@ class HaloConv(AbstractTyped):
     """
 
     conv: eqx.nn.Conv
-    decomposition: Decomposition
+    decomposition: Decomposition | Unbound
     padding_mode: PaddingMode = eqx.field(static=True)
 
     def __init__(
         self,
-        mesh: Mesh | AbstractMesh | Decomposition | None,
+        mesh: MeshOrDecomposition | None,
         in_channels: int,
         out_channels: int,
         kernel_size: Any,
@@ -82,7 +83,7 @@ class HaloConv(AbstractTyped):
         `groups` does not divide both numbers of channels, or if `padding_mode` is unknown; `TypeError` if `dtype` is
         not real.
         """
-        self.decomposition = Decomposition(mesh, ndim=ndim)
+        self.decomposition = decomposition_of(mesh, ndim=ndim)
         grid = self.decomposition.ndim
         if padding_mode not in get_args(PaddingMode):
             raise ValueError(f"`padding_mode` must be one of {get_args(PaddingMode)}; got {padding_mode!r}.")
@@ -101,6 +102,10 @@ class HaloConv(AbstractTyped):
             dtype=real_dtype(dtype),
             key=key,
         )
+
+    @property
+    def is_bound(self) -> bool:
+        return not is_unbound(self.decomposition)
 
     @property
     def title(self) -> str:
@@ -126,6 +131,8 @@ class HaloConv(AbstractTyped):
 
         **Raises:** `ValueError` if `x` does not have the shape `(*batch, in_channels, nx, ny, nz)`.
         """
+        if not self.is_bound:
+            return bound(self, x)(x)
         dec = self.decomposition
         # An exchange of zero layers only pads the field and shards it.
         x = HaloExchange(dec, 0)(check_channels(x, self.conv.in_channels, dec.ndim))
@@ -149,11 +156,11 @@ class HaloConv(AbstractTyped):
         return map_blocks(on_block, dec.mesh, names, (PartitionSpec(), spec), spec)(self.conv, x)
 
 
-def HaloConv2D(mesh: Mesh | AbstractMesh | Decomposition | None, *arguments: Any, **options: Any) -> HaloConv:
+def HaloConv2D(mesh: MeshOrDecomposition | None, *arguments: Any, **options: Any) -> HaloConv:
     """Return `HaloConv(mesh, ..., ndim=2)`: the convolution on grids of two axes, like `equinox.nn.Conv2d`."""
     return HaloConv(mesh, *arguments, ndim=2, **options)
 
 
-def HaloConv3D(mesh: Mesh | AbstractMesh | Decomposition | None, *arguments: Any, **options: Any) -> HaloConv:
+def HaloConv3D(mesh: MeshOrDecomposition | None, *arguments: Any, **options: Any) -> HaloConv:
     """Return `HaloConv(mesh, ..., ndim=3)`: the convolution on grids of three axes, like `equinox.nn.Conv3d`."""
     return HaloConv(mesh, *arguments, ndim=3, **options)

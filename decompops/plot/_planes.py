@@ -33,7 +33,7 @@ def drawable_grid(grid: Any, field: Any, *, real: bool = True) -> Grid:
         raise TypeError(f"`field` must be real; got {field.dtype}. Draw `field.real`, `field.imag` or `abs(field)`.")
     if isinstance(grid, AbstractTransform):
         _ = grid.box_lengths  # Walls need a box.
-    known = grid_of(grid, np.shape(field))
+    known = grid_of(grid)
     known.layout.check(field)
     if np.ndim(field) > known.ndim + 1 or 0 in np.shape(field):
         raise ValueError(

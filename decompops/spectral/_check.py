@@ -14,15 +14,15 @@ _T = TypeVar("_T")
 def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
     """Return the shape of the grid of `fft`, without padding.
 
-    **Raises:** `TypeError` if `fft` is not a transform. `ValueError` if `fft` has no `shape`, or if `real` is true and
-    `fft` takes complex fields.
+    **Raises:** `TypeError` if `fft` is not a transform. `ValueError` if `fft` has no mesh or no `shape`, or if `real`
+    is true and `fft` takes complex fields.
     """
     if not isinstance(fft, AbstractTransform):
         raise TypeError(f"`fft` must be an `FFT` or a `Transform`; got {fft!r}.")
-    if fft.decomposition.shape is None:
+    if not fft.is_bound:
         raise ValueError(
-            "`fft` must be built with a `shape`; got one without. Pass the number of points along each axis, such as "
-            "`shape=(64, 64, 64)`, when you build `fft`."
+            f"`fft` must be built with a `shape`, and on a mesh; got {fft!r}. Pass the number of points along each axis, "
+            "such as `shape=(64, 64, 64)`, when you build `fft`."
         )
     if real and fft.takes_complex:
         raise ValueError("`fft` must be built with `real=True`; got a complex transform.")

@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import equinox as eqx
 
-from .._common.blocks import axis_names
+from .._common.blocks import axis_names, contiguous_order
 from .._common.check import check_shape
 from .._core.decomposition import Decomposition
 from .._operator.fft import FFT
@@ -56,28 +56,27 @@ class Resample(AbstractPlanned):
                 f"`fft` must keep all modes; got `modes={self.fft.modes}`. Build it without `modes`: `Resample` drops "
                 "the modes that the new grid does not have."
             )
-        self.decomposition.check_divided(self.target, -1)
+        _ = self.resampled  # Raises an error if the mesh does not divide the new grid.
 
     @property
     def decomposition(self) -> Decomposition:
-        return self.fft.decomposition
+        return cast(Decomposition, self.fft.decomposition)
 
     @property
     def resampled(self) -> Decomposition:
         """The decomposition of the results, which lie on the new grid."""
         return Decomposition(self.decomposition, shape=self.target)
 
-    def plan(self, shape: tuple[int, ...]) -> Plan:
-        dec, bases = self.decomposition, self.fft.bases
+    def plan(self) -> Plan:
+        dec, bases, shape = self.decomposition, self.fft.bases, self.decomposition.shape
         kept = tuple(map(min, shape, self.target))
         stored = tuple(basis.stored(n) for basis, n in zip(bases, kept))
-        spectrum = dec.pencil(0, stored, dec.storage_order(0, axis_contiguous=True))
+        spectrum = dec.pencil(0, stored, contiguous_order(dec.ndim, 0))
 
-        def transform(grid: tuple[int, ...]) -> Plan:
-            source = dec.blocks(-1, grid)
-            return transform_plan("Resample", source, spectrum, bases, kept, nyquist=True)
+        def transform(decomposition: Decomposition) -> Plan:
+            return transform_plan("Resample", decomposition.blocks(), spectrum, bases, kept, nyquist=True)
 
         # The amplitude of a mode is its value in the spectrum divided by the number of points. Amplitudes on both grids
         # are equal.
-        forward, inverse = transform(shape), transform(self.target).inverse()
+        forward, inverse = transform(dec), transform(self.resampled).inverse()
         return replace(forward.then(inverse, "Resample"), scale=1 / math.prod(of_transformed(self.fft, shape)))

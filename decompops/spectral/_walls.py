@@ -59,10 +59,10 @@ class AbstractWallSolver(AbstractDerivable):
     def __check_init__(self):
         if not isinstance(self.transform, Transform):
             raise TypeError(f"`transform` must be a `Transform`; got {self.transform!r}.")
-        if self.decomposition.shape is None:
+        if not self.transform.is_bound:
             raise ValueError(
-                "`transform` must be built with a `shape`; got one without. Pass the number of points along each axis, "
-                "such as `shape=(96, 128, 128)`, when you build `transform`."
+                f"`transform` must be built with a `shape`, and on a mesh; got {self.transform!r}. Pass the number of "
+                "points along each axis, such as `shape=(96, 128, 128)`, when you build `transform`."
             )
         _ = self.transform.box_lengths  # Walls need a box.
         first, *others = zip(self.transform.bases, axis_names(self.decomposition.ndim))
@@ -163,7 +163,7 @@ class AbstractWallSolver(AbstractDerivable):
 
     @property
     def decomposition(self) -> Decomposition:
-        return self.transform.decomposition
+        return cast(Decomposition, self.transform.decomposition)
 
     @property
     def is_invertible(self) -> bool:
@@ -175,7 +175,7 @@ class AbstractWallSolver(AbstractDerivable):
 
     @property
     def _across(self) -> AbstractAcross:
-        ndim, basis, n = self.decomposition.ndim, self.transform.bases[0], cast(tuple, self.decomposition.shape)[0]
+        ndim, basis, n = self.decomposition.ndim, self.transform.bases[0], self.decomposition.shape[0]
         length = self.transform.box_lengths[0]
         if isinstance(basis, Cells):
             return CellsAcross(self.walls, length, ndim, basis.weights(n))
@@ -183,7 +183,7 @@ class AbstractWallSolver(AbstractDerivable):
 
     @property
     def _kept(self) -> tuple[int, ...]:
-        return self.transform.modes or cast(tuple, self.decomposition.shape)
+        return self.transform.modes or self.decomposition.shape
 
     @property
     def _may_be_singular(self) -> bool:
@@ -293,7 +293,7 @@ def _along_walls(transform: Transform) -> Transform:
     Its spectra are stored in the order of the grid axes, so that planes along the walls are contiguous.
     """
     bases = Points(), *transform.bases[1:]
-    modes = transform.modes and (cast(tuple, transform.decomposition.shape)[0], *transform.modes[1:])
+    modes = transform.modes and (transform.decomposition.shape[0], *transform.modes[1:])
     return transform.replace(axis_contiguous=False, bases=bases, modes=modes)
 
 

@@ -154,7 +154,7 @@ def test_means_over_the_volume(kind):
 
 
 def test_means_of_other_dtypes_and_grids():
-    transform = dops.Transform(make_mesh((2, 4)), bases=BOTH)
+    transform = dops.Transform(make_mesh((2, 4)), shape=(8, 6, 8), bases=BOTH, pad=True)
     u = random_field((8, 6, 8), np.float16)
     weights = [basis.weights(n) for basis, n in zip(BOTH, u.shape)]
     expected = np.einsum("xyz,x,y,z->", u.astype(float), *weights)
@@ -210,10 +210,9 @@ def test_transform_and_its_derivatives():
             ValueError,
             r"`field` must have shape \(\*batch, 8, 8, 8\).*; got \(8, 8\)",
         ),
-        (lambda d: d.FFT3D(make_mesh((2, 4))).mean(np.ones((8, 8))), ValueError, "`field` must have shape .*; got"),
         (
             lambda d: jax.shard_map(
-                d.FFT3D(make_mesh((2, 4))).mean,
+                d.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8)).mean,
                 mesh=make_mesh((2, 4)),
                 in_specs=jax.P("x", "y"),
                 out_specs=jax.P(),

@@ -46,7 +46,7 @@ def test_slabs_communicate_once_and_pencils_twice(sizes, count, real, axis_conti
 
 def test_the_all_to_alls_move_the_fewest_bytes():
     """In each exchange, every device keeps 1/p of its block and sends the rest once."""
-    fft = dops.FFT3D(make_mesh((2, 4)))
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=(16, 32, 8))
     block = 16 * 32 * 8 * 8 // 8
     sent = sorted(c.bytes for c in collectives(compiled(fft, (16, 32, 8)).as_text()))
     assert sent == [block // 2, block * 3 // 4]
@@ -54,15 +54,15 @@ def test_the_all_to_alls_move_the_fewest_bytes():
 
 @pytest.mark.parametrize(("sizes", "ffts"), [((2, 4), 3), ((8, 1), 2), ((1, 8), 2), ((1, 1), 1)])
 def test_adjacent_local_axes_are_one_transform(sizes, ffts):
-    text = compiled(dops.FFT3D(make_mesh(sizes)), (16, 16, 16)).as_text()
+    text = compiled(dops.FFT3D(make_mesh(sizes), shape=(16, 16, 16)), (16, 16, 16)).as_text()
     assert text.count(" fft(") == ffts
 
 
 def test_no_padding_and_no_scaling_where_there_is_none():
-    text = compiled(dops.FFT3D(make_mesh((2, 4))), (16, 16, 16)).as_text()
+    text = compiled(dops.FFT3D(make_mesh((2, 4)), shape=(16, 16, 16)), (16, 16, 16)).as_text()
     assert " pad(" not in text
     assert " multiply(" not in text
-    inverse = dops.FFT3D(make_mesh((2, 4))).inverse
+    inverse = dops.FFT3D(make_mesh((2, 4)), shape=(16, 16, 16)).inverse
     x = jax.ShapeDtypeStruct((16, 16, 16), np.complex64, sharding=inverse.decomposition.sharding("x"))
     assert " multiply(" not in jax.jit(inverse).lower(x).compile().as_text()
 
@@ -83,7 +83,7 @@ def test_forward_needs_two_blocks_of_scratch():
 
     All-to-alls need one block for the pieces that they send, and one for the pieces that they receive.
     """
-    memory = compiled(dops.FFT3D(make_mesh((2, 4))), (64, 64, 64)).memory_analysis()
+    memory = compiled(dops.FFT3D(make_mesh((2, 4)), shape=(64, 64, 64)), (64, 64, 64)).memory_analysis()
     block = 64**3 * 8 // 8
     assert memory.argument_size_in_bytes == memory.output_size_in_bytes == block
     assert memory.temp_size_in_bytes <= 2 * block + 4096
@@ -91,8 +91,8 @@ def test_forward_needs_two_blocks_of_scratch():
 
 def test_overlapping_exchanges_are_parts_of_one():
     shape, mesh = (16, 32, 8), make_mesh((2, 4))
-    whole = [c.bytes for c in collectives(compiled(dops.FFT3D(mesh), shape).as_text())]
-    fft = dops.FFT3D(mesh, backend=dops.XLA(overlap=2))
+    whole = [c.bytes for c in collectives(compiled(dops.FFT3D(mesh, shape=shape), shape).as_text())]
+    fft = dops.FFT3D(mesh, shape=shape, backend=dops.XLA(overlap=2))
     halves = collectives(compiled(fft, shape).as_text())
     assert [c.kind for c in halves] == ["all-to-all"] * 4
     assert sorted(c.bytes for c in halves) == sorted(sent // 2 for sent in whole * 2)
@@ -103,10 +103,8 @@ def test_overlapping_exchanges_are_parts_of_one():
 
 
 def test_scratch_falls_with_overlap():
-    memory = [
-        compiled(dops.FFT3D(make_mesh((2, 4)), backend=dops.XLA(overlap=n)), (64, 64, 64)).memory_analysis()
-        for n in (1, 2, 4)
-    ]
+    ffts = [dops.FFT3D(make_mesh((2, 4)), shape=(64,) * 3, backend=dops.XLA(overlap=n)) for n in (1, 2, 4)]
+    memory = [compiled(fft, (64,) * 3).memory_analysis() for fft in ffts]
     blocks = [m.temp_size_in_bytes / m.argument_size_in_bytes for m in memory]
     assert blocks[2] < blocks[0]
     assert blocks[1] < blocks[0]

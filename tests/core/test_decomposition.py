@@ -24,15 +24,16 @@ def test_specs_are_the_three_pencils(kind):
 
 
 def test_default_axes_are_the_last_two():
-    assert dops.Decomposition(make_mesh((2, 2, 2))).axes == ("x", "y")
-    assert dops.Decomposition(make_mesh((8,))).axes == ("x",)
-    assert dops.Decomposition(make_mesh((2, 2, 2)), axes=("c", None)).axes == ("c",)
-    assert dops.Decomposition(make_mesh((2, 2, 2)), ndim=4).axes == ("c", "x", "y")
+    cube = CUBE
+    assert dops.Decomposition(make_mesh((2, 2, 2)), shape=cube).axes == ("x", "y")
+    assert dops.Decomposition(make_mesh((8,)), shape=cube).axes == ("x",)
+    assert dops.Decomposition(make_mesh((2, 2, 2)), shape=cube, axes=("c", None)).axes == ("c",)
+    assert dops.Decomposition(make_mesh((2, 2, 2)), shape=(*cube, 8)).axes == ("c", "x", "y")
     assert dops.Decomposition(make_mesh((2, 2, 2)), shape=(8, 8)).spec() == P("y", None)
     assert dops.Decomposition(make_mesh((2, 2, 2)), shape=(8,)).spec() == P(None)
     assert dops.Decomposition(make_mesh((2, 2, 2)), shape=(8, 8), axes=(("c", "x"),)).spec("x") == P(None, ("c", "x"))
-    assert dops.Decomposition(make_mesh((2, 2, 2)), axes=(None, ["y"])).spec("x") == P(None, None, "y")
-    assert dops.Decomposition(make_mesh((2, 2, 2)), axes=("y", "c")).spec("x") == P(None, "y", "c")
+    assert dops.Decomposition(make_mesh((2, 2, 2)), shape=cube, axes=(None, ["y"])).spec("x") == P(None, None, "y")
+    assert dops.Decomposition(make_mesh((2, 2, 2)), shape=cube, axes=("y", "c")).spec("x") == P(None, "y", "c")
 
 
 def test_options_change_on_a_copy():
@@ -91,6 +92,7 @@ def test_abstract_mesh_has_layouts():
     assert dec.local_shape("z") == (256, 256, 4096)
 
 
+CUBE = (8, 8, 8)
 BAD = [
     (lambda d, m: d.Decomposition("mesh"), TypeError, "`mesh` must be a `jax.sharding.Mesh` .*; got 'mesh'"),
     (
@@ -106,34 +108,34 @@ BAD = [
     ),
     (lambda d, m: d.Decomposition(m, shape=8), ValueError, "`shape` must be .*; got 8"),
     (
-        lambda d, m: d.Decomposition(m, axes=("x", "z")),
+        lambda d, m: d.Decomposition(m, shape=CUBE, axes=("x", "z")),
         ValueError,
         r"`axes` must be different axes of the mesh, \('x', 'y'\); got",
     ),
-    (lambda d, m: d.Decomposition(m, axes=("x", "x")), ValueError, "`axes` must be different axes"),
-    (lambda d, m: d.Decomposition(m, axes=3), TypeError, "`axes` must be names of mesh axes, one for each .*; got 3"),
-    (lambda d, m: d.Decomposition(m, axes=("x", [3])), TypeError, r"`axes` must be .*; got \('x', \[3\]\)"),
+    (lambda d, m: d.Decomposition(m, shape=CUBE, axes=("x", "x")), ValueError, "`axes` must be different axes"),
+    (lambda d, m: d.Decomposition(m, shape=CUBE, axes=3), TypeError, "`axes` must be names of mesh axes.*; got 3"),
+    (lambda d, m: d.Decomposition(m, shape=CUBE, axes=("x", [3])), TypeError, r"`axes` must be .*; got \('x', \[3\]\)"),
     (
-        lambda d, m: d.Decomposition(m, ndim=2, axes=("x", "y")),
+        lambda d, m: d.Decomposition(m, shape=(8, 8), axes=("x", "y")),
         ValueError,
         r"`axes` must be at most 1 mesh axes .*To shard one grid axis .*, pass `axes=\(\('x', 'y'\),\)`",
     ),
-    (lambda d, m: d.FFT2D(d.Decomposition(m)), ValueError, "`ndim` must be 3, as in the decomposition; got 2"),
+    (lambda d, m: d.FFT2D(d.Decomposition(m, shape=CUBE)), ValueError, "`ndim` must be 3, as in the .*; got 2"),
     (
-        lambda d, m: d.Decomposition(m).shard(np.ones((0, 8, 8))),
+        lambda d, m: d.Decomposition(m, shape=CUBE).shard(np.ones((0, 8, 8))),
         ValueError,
         r"`array` must have at least .*; got \(0, 8",
     ),
-    (lambda d, m: d.Decomposition(m, backend="gloo"), ValueError, "`backend` must be one of .*; got 'gloo'"),
-    (lambda d, m: d.Decomposition(m, backend=3), TypeError, "`backend` must be a backend .*; got 3"),
-    (lambda d, m: d.Decomposition(m).spec("w"), ValueError, '`pencil` must be "x" or "y" or "z", or .*; got \'w\''),
-    (lambda d, m: d.Decomposition(m).local_shape("z"), ValueError, "`shape` must be known here; got None"),
+    (lambda d, m: d.Decomposition(m, shape=CUBE, backend="a"), ValueError, "`backend` must be one of .*; got 'a'"),
+    (lambda d, m: d.Decomposition(m, shape=CUBE, backend=3), TypeError, "`backend` must be a backend .*; got 3"),
+    (lambda d, m: d.Decomposition(m, shape=CUBE).spec("w"), ValueError, '`pencil` must be "x" or "y" or "z", or'),
+    (lambda d, m: d.Decomposition(m), ValueError, "`shape` must be given to a decomposition, .*; got None"),
+    (lambda d, m: d.Decomposition(shape=CUBE), ValueError, "`mesh` must be given, or set by .*; got None and no amb"),
     (
-        lambda d, m: d.Decomposition(m, pad=True).shard(np.ones((9, 8, 8))),
+        lambda d, m: d.Decomposition(m, shape=CUBE).shard(np.ones((8, 8))),
         ValueError,
-        "`shape` must be given to the decomposition for a field with padding",
+        r"`array` must have shape .*; got \(8, 8\)",
     ),
-    (lambda d, m: d.Decomposition(m).shard(np.ones((8, 8))), ValueError, r"`array` must have shape .*; got \(8, 8\)"),
     (
         lambda d, m: d.Decomposition(m, shape=(8, 8, 8)).shard(np.ones((8, 8, 9))),
         ValueError,
@@ -145,7 +147,7 @@ BAD = [
         r"`field` must end with the shape of the grid, .*; got \(8, 8, 16\)",
     ),
     (
-        lambda d, m: d.Decomposition(m).gather(np.ones((8, 8))),
+        lambda d, m: d.Decomposition(m, shape=CUBE).gather(np.ones((8, 8))),
         ValueError,
         r"`field` must have shape \(\*batch, nx, ny, nz\); got \(8, 8\)",
     ),

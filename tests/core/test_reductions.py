@@ -114,16 +114,17 @@ def test_nothing_but_an_all_reduce_in_each_group(kind):
 
 def test_cropped_fields_and_numpy_arrays():
     u, v = random_field(SHAPE, np.complex128), random_field(SHAPE, np.complex128, 1)
-    for dec in (dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True), dops.Decomposition(make_mesh((2, 4)))):
-        assert complex(dec.mean(u)) == pytest.approx(u.mean())
-        assert complex(dec.vdot(jnp.asarray(u), v)) == pytest.approx(np.vdot(u, v))
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True)
+    assert complex(dec.mean(u)) == pytest.approx(u.mean())
+    assert complex(dec.vdot(jnp.asarray(u), v)) == pytest.approx(np.vdot(u, v))
 
 
 def test_bad_input(plain):
     mesh = make_mesh((2, 4))
     dec = plain.Decomposition(mesh, shape=(9, 8, 8), pad=True)
     padded, true = np.ones((10, 8, 8)), np.ones((9, 8, 8))
-    inside = jax.shard_map(plain.Decomposition(mesh).sum, mesh=mesh, in_specs=P("x", "y"), out_specs=P())
+    even = plain.Decomposition(mesh, shape=(8, 8, 8))
+    inside = jax.shard_map(even.sum, mesh=mesh, in_specs=P("x", "y"), out_specs=P())
     for call, message in (
         (lambda: dec.sum(np.ones((8, 8, 8))), r"`field` must end with the shape .*; got \(8, 8, 8\)"),
         (lambda: dec.mean(np.ones((8, 8))), r"`field` must have shape \(\*batch, nx, ny, nz\); got \(8, 8\)"),

@@ -84,9 +84,9 @@ def test_a_registered_name_works_wherever_names_do(monkeypatch, capsys):
     registry.register_backend("scaled", Scaled)
     mesh, u = make_mesh((2, 4)), random_field((8, 8, 8))
     assert_close(dops.Transpose(mesh, "z", "y", backend="scaled")(u), 2 * u)
-    assert dops.Decomposition(mesh, backend="Scaled").backend == Scaled()
+    assert dops.Decomposition(mesh, shape=u.shape, backend="Scaled").backend == Scaled()
     with dops.config.use(backend="scaled"):
-        assert dops.Decomposition(mesh).backend == Scaled()
+        assert dops.Decomposition(mesh, shape=u.shape).backend == Scaled()
     dops.config.update(backend="scaled")
     assert dops.config.backend == Scaled()
     dops.config.update(backend=None)
@@ -106,7 +106,7 @@ def test_an_operator_sets_the_open_options_of_its_backend():
             return Scaled(3.0)
 
     registry.register_backend("open", Open)
-    assert dops.Decomposition(make_mesh((8,)), backend="open").backend == Scaled(3.0)
+    assert dops.Decomposition(make_mesh((8,)), shape=(8, 8, 8), backend="open").backend == Scaled(3.0)
 
 
 @pytest.mark.parametrize(
@@ -162,13 +162,13 @@ def test_broken_entry_points_do_not_break_the_others(installed, monkeypatch, cap
         assert any(n == name and re.match(f"not available: .*{message}", t) for n, t in said), name
     for name in ("missing", "elsewhere", "function", "twice"):
         with pytest.raises(ImportError, match=f"`backend='{name}'` does not work here: {BROKEN[name]}"):
-            dops.Decomposition(make_mesh((8,)), backend=name)
+            dops.Decomposition(make_mesh((8,)), shape=(8, 8, 8), backend=name)
     monkeypatch.setenv("DECOMPOPS_BACKEND", "elsewhere")
     assert cli.main(["info"]) == 0
     assert "defaults  " in (text := capsys.readouterr().out)
     assert "invalid: `DECOMPOPS_BACKEND='elsewhere'` does not work here: entry point" in text
     with pytest.raises(ValueError, match=r"`backend` must be one of \('xla', 'native', 'mpi', 'cudecomp', .*'plugged'"):
-        dops.Decomposition(make_mesh((8,)), backend="gloo")
+        dops.Decomposition(make_mesh((8,)), shape=(8, 8, 8), backend="gloo")
 
 
 def test_the_self_test_says_how_to_run_the_others(installed, monkeypatch, capsys):

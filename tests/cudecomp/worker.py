@@ -90,7 +90,7 @@ def small() -> None:
     assert grids._grids == {}
 
     # An operator, its inverse and its transpose share one descriptor for all dtypes and batches.
-    fft = dops.FFT3D(mesh, backend=backend)
+    fft = dops.FFT3D(mesh, shape=(8, 8, 8), backend=backend)
     u = fft.decomposition.shard(random_field((8, 8, 8), np.complex128))
     k = fft(u)
     for operator, x in ((fft, u), (fft.inverse, k), (fft.T, k), (fft.H, k)):
@@ -108,7 +108,7 @@ def small() -> None:
     for transpose, halo in (("nvshmem", "nvshmem"), ("nvshmem_sm", "nvshmem_blocking")):
         for dtype in (np.complex64, np.complex128):  # The second dtype needs more memory.
             u = random_field((8, 12, 4), dtype)
-            fft = dops.FFT3D(mesh, backend=dops.CuDecomp(transpose, halo))
+            fft = dops.FFT3D(mesh, shape=u.shape, backend=dops.CuDecomp(transpose, halo))
             field = fft.decomposition.shard(u)
             assert_block(fft(field), np.fft.fftn(u))
             halos = [dops.HaloExchange(mesh, 1, backend=b) for b in (fft.decomposition.backend, dops.XLA())]

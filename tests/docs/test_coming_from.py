@@ -42,8 +42,8 @@ auto = jax.device_put(np.asarray(u), NamedSharding(mesh, P("x", "y", None)))
 theirs = jaxdecomp.fft.pfft3d(auto)
 close(as_in_jaxdecomp, theirs)
 assert theirs.sharding.spec == dops.FFT3D(mesh, axis_contiguous=True).out_spec
-operator = dops.FFT3D(mesh, axis_contiguous=True)
-for one, other in zip(operator.replace(box=dops.Box(shape)).wavenumbers(shape), jaxdecomp.fft.fftfreq3d(theirs)):
+operator = dops.FFT3D(mesh, shape=shape, axis_contiguous=True)
+for one, other in zip(operator.replace(box=dops.Box(shape)).wavenumbers(), jaxdecomp.fft.fftfreq3d(theirs)):
     close(one, other)
 at_work = dict(mesh=mesh, in_specs=P("x", "y", None), out_specs=P("x", "y", None))
 pad = jax.shard_map(lambda block: jnp.pad(block, ((h, h), (h, h), (0, 0))), **at_work)

@@ -76,8 +76,8 @@ def test_the_command_line_lists_the_backends(tmp_path, monkeypatch, capsys):
     output = capsys.readouterr().out
     for name in ("ring", "whole"):
         assert any(line.split() == ["backend", name, "available"] for line in output.splitlines())
-    assert dops.Decomposition(MESH, backend="ring").backend == RING
-    assert dops.Decomposition(MESH, backend="whole").backend == WHOLE
+    assert dops.Decomposition(MESH, shape=(8, 8, 8), backend="ring").backend == RING
+    assert dops.Decomposition(MESH, shape=(8, 8, 8), backend="whole").backend == WHOLE
 
 
 def cas(n: int) -> np.ndarray:

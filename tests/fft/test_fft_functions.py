@@ -141,7 +141,7 @@ def test_the_plan_is_that_of_the_operator(monkeypatch):
     monkeypatch.setattr(_call, "apply", lambda call, x: (calls.append(call), x)[1])
     for mesh in (AUTO, PENCILS):
         dops.fft.fftn(put(mesh, random_field((8, 8, 8), np.complex64), "x", "y"))
-        assert calls[-1].plan.stages == dops.FFT3D(mesh).plan((8, 8, 8)).stages
+        assert calls[-1].plan.stages == dops.FFT3D(mesh, shape=(8, 8, 8)).plan().stages
         assert calls[-1].plan.scale == 1
         for _ in range(2):
             dops.fft.fftn(put(mesh, random_field((8, 8, 8), np.complex64), "x", "y"))

@@ -75,7 +75,11 @@ def test_xarray_opens_it_with_coordinates(saved, velocity, pressure):
 def test_any_mesh_reads_it(saved, velocity, pressure, grid):
     other = make_fft((1, 1) if grid == "one device" else (3, 2))
     dec = other.decomposition
-    target = {"decomposition": dops.Decomposition(dec.mesh, pad=True), "layout": dec.layout("y"), "numpy": None}
+    target = {
+        "decomposition": dops.Decomposition(dec.mesh, shape=SHAPE, pad=True),
+        "layout": dec.layout("y"),
+        "numpy": None,
+    }
     read = io.read(saved, target.get(grid, other))
     assert (read.time, read.box) == (0.5, BOX)
     assert read.units == {"velocity": "m/s", "x": "m", "time": "s"}

@@ -167,7 +167,7 @@ def check_groups(mesh: Mesh) -> None:
 
     Each group of devices computes its own transforms, and groups do not communicate with each other.
     """
-    fft = dops.FFT3D(mesh)
+    fft = dops.FFT3D(mesh, shape=EVEN)
     u = random_field((4, *EVEN), np.complex128)
     field = fft.decomposition.shard(u)
     assert spec_of(field) == P("c", "x", "y", None)
@@ -265,7 +265,7 @@ def loop(arguments: argparse.Namespace) -> None:
     if arguments.death == "stuck":
         sys.excepthook = abort  # At a normal exit, the surviving rank would wait for the stuck rank.
     mesh = make_mesh((len(jax.devices()),))
-    fft = dops.FFT3D(mesh)
+    fft = dops.FFT3D(mesh, shape=(16, 16, 16))
     step = jax.jit(lambda u: fft.inverse(fft(u)))
     u = fft.decomposition.shard(random_field((16, 16, 16), np.complex64))
     for i in itertools.count():

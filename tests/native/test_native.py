@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from decompops import io, pde
 from decompops._backend.native import fft_library, library
+from decompops._operator.unbound import bound
 from hypothesis import given, settings, strategies as st
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec as P
 
 import checks
 from checks import assert_block, assert_exact, distributed
-from helpers import make_mesh, random_field
+from helpers import make_mesh, put, random_field
 from plans import check_plans
 from transforms import check_some
 
@@ -109,10 +110,17 @@ class TestDefault:
 
     def test_of_an_operator_without_a_mesh(self, monkeypatch):
         monkeypatch.delenv("DECOMPOPS_BACKEND")
-        fft, mesh = dops.FFT3D(), make_mesh((2, 4))
-        assert fft.decomposition.with_mesh(mesh).backend == dops.Native()
-        assert dops.Decomposition(fft.decomposition, shape=(8, 8, 8)).with_mesh(mesh).backend == dops.Native()
-        assert dops.FFT3D(backend="xla").decomposition.with_mesh(mesh).backend == dops.XLA()
+        u = put(make_mesh((2, 4)), random_field((8, 8, 8)), "x", "y", None)
+        chosen = lambda fft: bound(fft, u).decomposition.backend
+        assert chosen(dops.FFT3D()) == chosen(dops.FFT3D(shape=u.shape)) == dops.Native()
+        fft = dops.FFT3D(backend="xla")
+        assert chosen(fft) == chosen(fft.replace(norm="ortho")) == dops.XLA()
+        with dops.config.use(backend="xla"):
+            fft = dops.FFT3D()
+        assert chosen(fft) == dops.XLA()  # The default is read when an operator is built.
+        fft = dops.FFT3D()
+        with dops.config.use(backend="xla"):
+            assert chosen(fft) == dops.Native()
 
     def test_of_functions(self, monkeypatch):
         monkeypatch.delenv("DECOMPOPS_BACKEND")
@@ -126,7 +134,7 @@ def test_groups_exchange_inside_only():
     """In a batched transform, devices exchange data only within their group, so fewer bytes move."""
     mesh = make_mesh((2, 2, 2))
     u = random_field((2, 8, 8, 8), np.complex128)
-    fft = dops.FFT3D(mesh, axes=("x", "y"), backend=NATIVE)
+    fft = dops.FFT3D(mesh, shape=(8, 8, 8), axes=("x", "y"), backend=NATIVE)
     field = distributed(u, mesh, P("c", *fft.in_spec), u.shape)
     program = jax.jit(jax.vmap(fft)).lower(field).compile()
     before = NATIVE.counters()

@@ -83,7 +83,7 @@ def test_only_halos_and_gradients_of_weights_are_communicated(kind):
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_groups_of_devices_convolve_batches_independently(kind):
     mesh = make_mesh((2, 2, 2), kind)
-    layer = HaloConv3D(mesh, 2, 3, 2, key=jax.random.key(0))
+    layer = HaloConv3D(dops.Decomposition(mesh, shape=(4, 6, 3)), 2, 3, 2, key=jax.random.key(0))
     x = random_field((4, 2, 4, 6, 3))
     u = layer.decomposition.shard(x)
     assert spec_of(u)[0] == "c"
@@ -102,7 +102,7 @@ def test_groups_of_devices_convolve_batches_independently(kind):
 def test_data_parallel_training_in_a_shard_map_of_the_user(kind):
     """In a `shard_map` over the batch axis with `check_vma`, JAX sums the gradients of replicated weights."""
     mesh = make_mesh((2, 2, 2), kind)
-    layer = HaloConv3D(mesh, 2, 3, 3, key=jax.random.key(0))
+    layer = HaloConv3D(dops.Decomposition(mesh, shape=(4, 6, 3)), 2, 3, 3, key=jax.random.key(0))
     x = random_field((4, 2, 4, 6, 3))
     gradient = jax.grad(lambda layer, u: loss(layer(u))[0], argnums=(0, 1))
     step = jax.shard_map(gradient, mesh=mesh, in_specs=(P(), P("c")), out_specs=(P(), P("c")), axis_names={"c"})
@@ -117,7 +117,7 @@ def test_data_parallel_training_in_a_shard_map_of_the_user(kind):
 
 def test_channels_may_be_sharded_over_explicit_axes():
     mesh = make_mesh((2, 2, 2), "explicit")
-    layer = HaloConv3D(mesh, 2, 3, 1, key=jax.random.key(0))
+    layer = HaloConv3D(dops.Decomposition(mesh, shape=(4, 6, 3)), 2, 3, 1, key=jax.random.key(0))
     u = layer.decomposition.shard(np.ones((2, 4, 6, 3)))
     assert spec_of(u)[0] == "c"
     with jax.set_mesh(mesh):

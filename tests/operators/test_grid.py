@@ -15,7 +15,6 @@ from helpers import make_mesh, random_field
 extras = example.load("decompops_extras", "extending")
 SHAPE = (9, 10, 11)
 BOX = dops.Box((1.0, 2.0, 3.0))
-SPECTRUM = (9, 10, 6)
 DEC = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, box=BOX, pad=True)
 FFT = dops.FFT3D(DEC, real=True)
 EVEN = np.arange(6) / 5
@@ -52,34 +51,22 @@ def test_edges_between_points_that_touch_no_wall(n):
     np.testing.assert_allclose(edges, [0, *(points[1:] + points[:-1]) / 2, 1], atol=1e-15)
 
 
-def assert_points(known, shape=SHAPE):
+def assert_points(known):
     assert list(known.coordinates()) == ["x", "y", "z"]
-    for axis, (n, length) in enumerate(zip(shape, BOX.lengths)):
+    for axis, (n, length) in enumerate(zip(SHAPE, BOX.lengths)):
         np.testing.assert_allclose(known.coordinates()["xyz"[axis]], length * np.arange(n) / n)
         np.testing.assert_allclose(known.edges(axis), length * (np.arange(n + 1) - 0.5) / n)
 
 
 @pytest.mark.parametrize("grid", [FFT, DEC, DEC.layout()], ids=["transform", "decomposition", "layout"])
 def test_points_of_a_field(grid):
-    known = grid_of(grid, (3, *SHAPE))
+    known = grid_of(grid)
     assert known.layout == DEC.layout()
     assert_points(known)
 
 
-@pytest.mark.parametrize("transform", [False, True])
-def test_a_grid_without_lengths_has_those_of_the_array(transform):
-    open_ended = dops.Decomposition(DEC.mesh, box=BOX)
-    known = grid_of(dops.FFT3D(open_ended) if transform else open_ended, (3, 8, 4, 6))
-    assert known.layout == dops.Decomposition(DEC.mesh, shape=(8, 4, 6)).layout()
-    assert_points(known, (8, 4, 6))
-    with pytest.raises(ValueError, match=r"4 devices do not divide 10 cells along y .*pass `shape=\(9, 10, 11\), pad"):
-        grid_of(dops.Decomposition(make_mesh((1, 4))), SHAPE)
-    with pytest.raises(ValueError, match=r"must have shape \(\*batch, nx, ny, nz\); got \(8, 8\)"):
-        grid_of(open_ended, (8, 8))
-
-
 def test_modes_of_a_spectrum():
-    known = grid_of(FFT, SPECTRUM, "spectrum")
+    known = grid_of(FFT, "spectrum")
     assert known.layout == FFT.out_layout
     found = known.coordinates()
     assert list(found) == ["kx", "ky", "kz"]
@@ -87,12 +74,12 @@ def test_modes_of_a_spectrum():
         n, length = SHAPE[axis], BOX.lengths[axis]
         np.testing.assert_allclose(k, 2 * np.pi * (np.fft.rfftfreq if axis == 2 else np.fft.fftfreq)(n, length / n))
     kept = dops.FFT3D(make_mesh((2, 4)), shape=(16, 16, 16), box=BOX, modes=(8, 8, 8))
-    kx = grid_of(kept, (8, 8, 8), "spectrum").coordinates()["kx"]
+    kx = grid_of(kept, "spectrum").coordinates()["kx"]
     np.testing.assert_allclose(abs(kx), abs(2 * np.pi * np.fft.fftfreq(8, 1 / 8)))
 
 
 def test_a_layout_does_not_know_wavenumbers():
-    known = grid_of(FFT.out_layout, SPECTRUM, "spectrum")
+    known = grid_of(FFT.out_layout, "spectrum")
     assert known.layout == FFT.out_layout
     assert known.coordinates() == {}
 
@@ -118,17 +105,17 @@ def test_one_error_for_all(tmp_path, plain, use, grid):
 def test_other_errors(plain):
     find, fft = plain._operator.grid.grid_of, plain.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8))
     for error, message, call in (
-        (TypeError, "`grid` must be a transform with", lambda: find(fft.decomposition, (8, 8, 8), "spectrum")),
-        (ValueError, r"`space` must be one of \('field', 'spectrum'\)", lambda: find(fft, (8, 8, 8), "k")),
+        (TypeError, "`grid` must be a transform with", lambda: find(fft.decomposition, "spectrum")),
+        (ValueError, r"`space` must be one of \('field', 'spectrum'\)", lambda: find(fft, "k")),
         (
             ValueError,
             "`shape` must be given",
-            lambda: find(plain.FFT3D(fft.decomposition.mesh), (8,) * 3, "spectrum"),
+            lambda: find(plain.FFT3D(fft.decomposition.mesh), "spectrum"),
         ),
         (
             TypeError,
             "`grid` must have a `box` of lengths that are known, not traced",
-            lambda: jax.jit(lambda length: find(fft.replace(box=plain.Box(length)), (8, 8, 8)) and None)(1.0),
+            lambda: jax.jit(lambda length: find(fft.replace(box=plain.Box(length))) and None)(1.0),
         ),
     ):
         with pytest.raises(error, match=message):

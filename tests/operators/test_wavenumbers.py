@@ -30,19 +30,19 @@ def test_wavenumbers(real, axis_contiguous, kind):
             for name, k, values in zip("xyz", waves, expected):
                 position = stored.index(name)
                 assert k.ndim == 3
-                assert k.size == k.shape[position] == fft.plan(shape).target.shape[position]
+                assert k.size == k.shape[position] == fft.plan().target.shape[position]
                 np.testing.assert_allclose(np.ravel(k)[: len(values)], values, rtol=1e-14)
                 assert not np.ravel(k)[len(values) :].any()
                 assert spec_of(k)[position] == fft.out_spec[position]
 
 
-def test_wavenumbers_take_a_shape_and_one_length():
-    fft = dops.FFT3D(make_mesh((2, 4)))
-    kx, ky, kz = fft.replace(box=dops.Box(1)).wavenumbers((8, 8, 8))
+def test_wavenumbers_of_one_length_and_of_a_dtype():
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8))
+    kx, ky, kz = fft.replace(box=dops.Box(1)).wavenumbers()
     np.testing.assert_allclose(np.ravel(kx), 2 * np.pi * np.fft.fftfreq(8, 1 / 8))
     assert [k.shape for k in (kx, ky, kz)] == [(8, 1, 1), (1, 8, 1), (1, 1, 8)]
     assert {k.dtype for k in (kx, ky, kz)} == {np.dtype("float64")}
-    assert {k.dtype for k in fft.wavenumbers((8, 8, 8), dtype="float32")} == {np.dtype("float32")}
+    assert {k.dtype for k in fft.wavenumbers(dtype="float32")} == {np.dtype("float32")}
 
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])

@@ -35,7 +35,7 @@ class Dense(pde.AbstractSplitEquation):
 
     @property
     def in_structure(self):
-        return replace(self.fft.in_structure, lengths=(CELLS,))
+        return self.fft.in_structure
 
     def state(self, fields):
         return fields

@@ -299,7 +299,7 @@ class TestWire:
     @pytest.mark.parametrize("overlap", [1, 2])
     def test_one_segment_for_each_exchange(self, overlap):
         fft = dops.FFT3D(AbstractMesh((2, 4), ("x", "y")), shape=(8, 8, 8), backend=dops.XLA())
-        forward = fft.plan((8, 8, 8))
+        forward = fft.plan()
         asked = []
 
         def takes(stages):

@@ -288,8 +288,8 @@ def test_mean_square():
 
 BAD = [
     (
-        lambda d, f: d.spectral.white_noise(d.Decomposition(f.decomposition.mesh), jax.random.key(0)),
-        "`shape` must be known here",
+        lambda d, f: d.spectral.white_noise(d.FFT3D(f.decomposition.mesh).decomposition, jax.random.key(0)),
+        "`dec` must be a `Decomposition`; got Unbound",
     ),
     (lambda d, f: d.spectral.white_noise(f, jax.random.key(0)), "`dec` must be a `Decomposition`; got FFT3D"),
     (

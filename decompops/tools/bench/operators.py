@@ -32,7 +32,7 @@ def _program(task: Task, dec: Decomposition) -> Program:
             function = Transpose(dec, -1, 0, axis_contiguous=task.axis_contiguous)
         else:
             function = HaloExchange(dec, task.halo)
-        plans = (function.plan(task.shape),)
+        plans = (function.plan(),)
     dtype = after = task.dtype if task.real else np.result_type(task.dtype, np.complex64)
     for plan in plans:
         after = plan.result_dtype(after)
@@ -56,6 +56,6 @@ def _transform(task: Task, dec: Decomposition) -> tuple[Callable, tuple[Plan, ..
         k = transform.wavenumbers(dtype=task.dtype)
         return weights_of_half(*k, last=task.shape[-1]) if task.real else weights(*k)
 
-    plan = transform.plan(task.shape)
+    plan = transform.plan()
     back = {"": (), "inverse": (plan.inverse(),), "gradient": (plan.transpose(),)}[task.action]
     return of_transform(task, transform, transform.inverse, weight), (plan, *back)

@@ -192,7 +192,7 @@ def _world() -> Any:
 def _transform(mesh: Mesh, shape: tuple[int, ...]) -> Callable[[], Any]:
     """Return a function that transforms a complex field of `shape`. Each process makes its own block of the field."""
     fft = FFT3D(mesh, shape=shape, backend=MPI())
-    layout = fft.plan(shape).source
+    layout = fft.plan().source
     block = np.random.default_rng(0).standard_normal(layout.block_shape).astype(np.complex64)
     field = jax.make_array_from_single_device_arrays(
         layout.shape, NamedSharding(mesh, layout.spec), [jax.device_put(block, jax.local_devices()[0])]

@@ -50,7 +50,7 @@ class SolverTransform:
 
     @property
     def plan(self) -> Plan:
-        return self.fft.plan(check_fft(self.fft))
+        return self.fft.plan()
 
     @property
     def mesh(self) -> Any:

@@ -14,7 +14,7 @@ class LineFFT(AbstractPlanned):
 
     **Arguments:**
 
-    - `decomposition`: how the mesh shards the grid. It needs a `shape` if the mesh does not divide the grid.
+    - `decomposition`: how the mesh shards the grid.
     - `axis`: the name or number of a grid axis, such as "x".
     """
 
@@ -24,10 +24,11 @@ class LineFFT(AbstractPlanned):
     def __check_init__(self):
         check_axis("axis", self.axis, self.decomposition.ndim)
 
-    def plan(self, shape):
-        axis = check_axis("axis", self.axis, len(shape))
+    def plan(self):
+        dec = self.decomposition
+        axis = check_axis("axis", self.axis, dec.ndim)
         # The pencils of the last axis come first, then the pencils of each axis before it.
-        pencils = [self.decomposition.blocks(pencil, shape) for pencil in reversed(range(axis, len(shape)))]
+        pencils = [dec.blocks(pencil) for pencil in reversed(range(axis, dec.ndim))]
         there = tuple(Move(before, after) for before, after in pairwise(pencils) if before != after)
         back = tuple(move.transpose() for move in reversed(there))
         transform = LocalTransform(pencils[-1], pencils[-1], (axis,), DFT("c2c", -1))

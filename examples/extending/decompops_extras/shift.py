@@ -44,8 +44,7 @@ class Shift(AbstractPlanned):
         if not isinstance(self.cells, int):
             raise TypeError(f"`cells` must be an integer; got {self.cells!r}.")
 
-    def plan(self, shape):
-        blocks = self.decomposition.blocks(-1, shape)
-        return Plan(
-            "Shift", blocks, (Clear(blocks), Roll(blocks, len(shape) - 1, self.cells))
-        )  # the padding of a result is zero
+    def plan(self):
+        blocks = self.decomposition.blocks()
+        roll = Roll(blocks, blocks.ndim - 1, self.cells)
+        return Plan("Shift", blocks, (Clear(blocks), roll))  # The padding of a result is zero.
