@@ -57,6 +57,7 @@ except ValueError as error:
 ERRORS = {
     "`shape` must be divisible by the mesh, unless `pad=True`": "dops.Decomposition(mesh, shape=(32, 30, 32))",
     "`shape` must be given to `FFT3D`": "dops.FFT3D(mesh, real=True)(np.ones((32, 32, 32)))",
+    "`shape` must be given to the operator": "dops.FFT3D(mesh).wavenumbers()",
     "`field` must end with the shape of the grid": "dec.sum(np.zeros((30, 30, 16)))",
     "`array` must have shape (*batch, 30, 30, 30)": "dec.shard(np.asarray(u))",
     "should evenly divide the shape": "jnp.zeros(dec.shape, device=dec.sharding())",
