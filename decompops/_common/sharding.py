@@ -121,9 +121,8 @@ def map_blocks(
     def mapped(*arguments: Any) -> Any:
         # The mesh itself is passed if possible, because a surrounding `jit` may learn the devices only from this mesh.
         # JAX requires that it equals the mesh of the context, including the kind of device, which an `AbstractMesh` set
-        # by a user does not have. `None` selects the mesh of the context. `place` tells why arrays in `auto_axes` do.
-        typed = own != mesh and any(not jax.typeof(x).sharding.mesh.empty for x in jax.tree.leaves(arguments))
-        passed = own if context.empty or (own.abstract_mesh == context and not typed) else None
+        # by a user does not have. `None` selects the mesh of the context. `place` tells why `auto_axes` needs it.
+        passed = own if context.empty or (own == mesh and own.abstract_mesh == context) else None
         return jax.shard_map(function, mesh=passed, **options)(*arguments)
 
     return mapped

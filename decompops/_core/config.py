@@ -11,6 +11,7 @@ from .._backend.base import AbstractBackend
 from .._backend.native import backend as native
 from .._backend.native.backend import Native
 from .._backend.xla.backend import XLA
+from .._common.compat import warn_of_few_threads
 from .registry import make_backend
 
 
@@ -76,6 +77,18 @@ def _checked(backend: AbstractBackend | str | None) -> AbstractBackend | None:
 def resolve_backend(backend: AbstractBackend | str | None, mesh: Mesh | AbstractMesh | None = None) -> AbstractBackend:
     """Return the backend for an operator on `mesh`: `backend`, or the default if it is `None`."""
     return (_checked(backend) or config.backend or default_backend(mesh)).resolved()
+
+
+def working_backend(backend: AbstractBackend | str | None, mesh: Mesh | AbstractMesh) -> AbstractBackend:
+    """Return the backend for an operator on `mesh`: see `resolve_backend`. Raises an error if it does not work there.
+
+    Also warns of a host with too few threads.
+    """
+    chosen = resolve_backend(backend, mesh)
+    chosen.check(mesh)
+    if native.is_local(mesh):
+        warn_of_few_threads(mesh.size)
+    return chosen
 
 
 def default_backend(mesh: Mesh | AbstractMesh | None) -> AbstractBackend:

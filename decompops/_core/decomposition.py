@@ -10,7 +10,6 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Shaped
 
 from .._backend.base import AbstractBackend
-from .._backend.native.backend import is_local
 from .._common.blocks import (
     Blocks,
     MeshAxis,
@@ -24,9 +23,8 @@ from .._common.blocks import (
 from .._common.box import Box, Number, check_box
 from .._common.byte_order import host_array
 from .._common.check import check_axis, check_flag, check_order, check_shape
-from .._common.compat import warn_of_few_threads
 from .._common.sharding import manual_axes
-from .config import resolve_backend
+from .config import working_backend
 from .layout import Field, Layout, check_agreement
 from .mesh_axes import check_mesh, check_mesh_axes, meshes_that_divide
 from .types import GridAxes, Lengths, MeshAxes
@@ -114,10 +112,7 @@ class Decomposition(eqx.Module):
         self.axes = check_mesh_axes(axes, self.mesh, self.ndim)
         self.box = None if box is None else check_box(box, self.ndim)
         self.pad = False if pad is None else check_flag("pad", pad)
-        self.backend = resolve_backend(backend, self.mesh)
-        self.backend.check(self.mesh)
-        if is_local(self.mesh):
-            warn_of_few_threads(self.mesh.size)
+        self.backend = working_backend(backend, self.mesh)
         self.check_divided(-1)
 
     def __repr__(self) -> str:

@@ -13,10 +13,9 @@ from jaxtyping import Shaped
 
 from .._common.byte_order import device_array
 from .._common.remember import keep_if_traced
-from .._core.decomposition import Decomposition
 from .._core.layout import Layout
 from .._core.structure import Structure
-from .unbound import Unbound, bound_to, example_of, is_unbound
+from .unbound import OperatorDecomposition, bound_to, example_of, is_unbound
 
 
 class AbstractTyped(eqx.Module):
@@ -68,9 +67,9 @@ class AbstractOperator(AbstractTyped):
     """
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
-        decomposition: ClassVar[Decomposition | Unbound]
+        decomposition: ClassVar[OperatorDecomposition]
     else:
-        decomposition: AbstractVar[Decomposition | Unbound]
+        decomposition: AbstractVar[OperatorDecomposition]
 
     @property
     def is_bound(self) -> bool:
@@ -164,7 +163,7 @@ class Compose(AbstractOperator):
         self._structures(None)
 
     @property
-    def decomposition(self) -> Decomposition | Unbound:
+    def decomposition(self) -> OperatorDecomposition:
         for operator in self._typed():
             if isinstance(operator, AbstractOperator):
                 return operator.decomposition

@@ -10,10 +10,9 @@ from jax import Array
 from jaxtyping import Shaped
 
 from .._common.remember import keep_if_traced
-from .._core.decomposition import Decomposition
 from .._core.structure import Structure
 from .base import AbstractOperator
-from .unbound import Unbound, bound, example_of, is_unbound
+from .unbound import OperatorDecomposition, bound, example_of, is_unbound
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class Derived(AbstractDerivable):
     form: Form = eqx.field(static=True)
 
     @property
-    def decomposition(self) -> Decomposition | Unbound:
+    def decomposition(self) -> OperatorDecomposition:
         return self.operator.decomposition
 
     @property

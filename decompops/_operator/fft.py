@@ -10,11 +10,10 @@ from .._basis.fourier import Fourier
 from .._basis.points import Points
 from .._common.box import Box
 from .._common.check import check_axes, check_flag
-from .._core.decomposition import Decomposition
 from .._core.types import GridAxes, Lengths, MeshAxes, Modes
 from .._plan.transform import Norm
 from .transform import AbstractTransform, check_modes, check_norm
-from .unbound import MeshOrDecomposition, Unbound, decomposition_of
+from .unbound import MeshOrDecomposition, OperatorDecomposition, decomposition_of
 
 
 _F = TypeVar("_F", bound="FFT")
@@ -40,7 +39,7 @@ class FFT(AbstractTransform):
         ```
     """
 
-    decomposition: Decomposition | Unbound
+    decomposition: OperatorDecomposition
     real: bool = eqx.field(static=True)
     transformed: tuple[int, ...] = eqx.field(static=True)
     norm: Norm = eqx.field(static=True)

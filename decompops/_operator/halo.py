@@ -9,12 +9,12 @@ import numpy as np
 from .._backend.base import AbstractBackend
 from .._common.blocks import Pencil, axis_names
 from .._common.check import check_axis
-from .._core.decomposition import Decomposition, storage_order
+from .._core.decomposition import storage_order
 from .._core.types import GridAxes, Lengths, MeshAxes, Periodic, Width
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Extend
 from .planned import AbstractPlanned
-from .unbound import MeshOrDecomposition, Unbound, decomposition_of
+from .unbound import MeshOrDecomposition, OperatorDecomposition, decomposition_of
 
 
 Halo = tuple[tuple[int, int], ...]
@@ -38,7 +38,7 @@ class HaloExchange(AbstractPlanned):
         ```
     """
 
-    decomposition: Decomposition | Unbound
+    decomposition: OperatorDecomposition
     halo: Halo = eqx.field(static=True)
     periodic: tuple[bool, ...] = eqx.field(static=True)
     pencil: int = eqx.field(static=True)
@@ -113,7 +113,7 @@ class HaloCrop(AbstractPlanned):
     exchange: HaloExchange
 
     @property
-    def decomposition(self) -> Decomposition | Unbound:
+    def decomposition(self) -> OperatorDecomposition:
         return self.exchange.decomposition
 
     @property
@@ -134,7 +134,7 @@ class HaloUpdate(AbstractPlanned):
     exchange: HaloExchange
 
     @property
-    def decomposition(self) -> Decomposition | Unbound:
+    def decomposition(self) -> OperatorDecomposition:
         return self.exchange.decomposition
 
     @property

@@ -1,7 +1,7 @@
 """Operators that are defined by a plan. The JAX primitive of this package runs them."""
 
 import abc
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -41,7 +41,7 @@ class AbstractPlanned(AbstractDerivable):
         """Return the plan of the operator on its decomposition."""
 
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
-        x, dec = x if isinstance(x, Array) else device_array(x), cast(Decomposition, self.decomposition)
+        x, dec = x if isinstance(x, Array) else device_array(x), self.decomposition
         if local:
             _check_inside(dec)
         else:

@@ -18,7 +18,7 @@ from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear
 from .halo import HaloExchange
 from .planned import AbstractPlanned
-from .unbound import MeshOrDecomposition, Unbound, decomposition_of
+from .unbound import MeshOrDecomposition, OperatorDecomposition, decomposition_of
 
 
 class Roll(AbstractPlanned):
@@ -37,7 +37,7 @@ class Roll(AbstractPlanned):
         ```
     """
 
-    decomposition: Decomposition | Unbound
+    decomposition: OperatorDecomposition
     shift: tuple[int, ...] = eqx.field(static=True)
     pencil: int = eqx.field(static=True)
 

@@ -16,13 +16,12 @@ from .._common.blocks import Blocks, Pencil
 from .._common.byte_order import device_array
 from .._common.sharding import manual_axes, place
 from .._common.typed import reshape_behind
-from .._core.decomposition import Decomposition
 from .._core.layout import Layout
 from .._core.structure import Structure
 from .._core.types import Lengths, MeshAxes, Periodic, Width
 from .derived import UNCHANGED, AbstractDerivable, Form
 from .halo import HaloExchange
-from .unbound import MeshOrDecomposition, Unbound
+from .unbound import MeshOrDecomposition, OperatorDecomposition
 
 
 class Stencil(AbstractDerivable):
@@ -78,7 +77,7 @@ class Stencil(AbstractDerivable):
         self.fn = fn
 
     @property
-    def decomposition(self) -> Decomposition | Unbound:
+    def decomposition(self) -> OperatorDecomposition:
         return self.exchange.decomposition
 
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:

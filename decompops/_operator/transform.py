@@ -33,7 +33,7 @@ from .._plan.plan import Plan
 from .._plan.route import check_bases_fit
 from .._plan.transform import Norm, transform_plan
 from .planned import AbstractPlanned
-from .unbound import MeshOrDecomposition, Unbound, decomposition_of
+from .unbound import MeshOrDecomposition, OperatorDecomposition, decomposition_of
 
 
 Wavenumbers = tuple[Float[Array, "*#k"], ...]
@@ -222,7 +222,7 @@ class Transform(AbstractTransform):
         ```
     """
 
-    decomposition: Decomposition | Unbound
+    decomposition: OperatorDecomposition
     bases: tuple[AbstractBasis, ...] = eqx.field(static=True)
     norm: Norm = eqx.field(static=True)
     axis_contiguous: bool = eqx.field(static=True)

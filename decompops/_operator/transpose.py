@@ -8,13 +8,13 @@ import equinox as eqx
 from .._backend.base import AbstractBackend
 from .._common.blocks import Pencil
 from .._common.check import check_axis
-from .._core.decomposition import Decomposition, storage_order
+from .._core.decomposition import storage_order
 from .._core.types import GridAxes, Lengths, MeshAxes, Width
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Clear, Crop, Move
 from .halo import Halo, check_halo
 from .planned import AbstractPlanned
-from .unbound import MeshOrDecomposition, Unbound, decomposition_of
+from .unbound import MeshOrDecomposition, OperatorDecomposition, decomposition_of
 
 
 class Transpose(AbstractPlanned):
@@ -33,7 +33,7 @@ class Transpose(AbstractPlanned):
         ```
     """
 
-    decomposition: Decomposition | Unbound
+    decomposition: OperatorDecomposition
     source: int = eqx.field(static=True)
     target: int = eqx.field(static=True)
     source_order: tuple[int, ...] = eqx.field(static=True)

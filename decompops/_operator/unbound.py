@@ -1,7 +1,7 @@
 """`Unbound`: what stands in the place of an operator's decomposition until the operator meets its first array."""
 
 import math
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ from .._common.box import Box, check_box
 from .._common.check import check_count, check_flag, check_shape
 from .._common.remember import remembered
 from .._common.sharding import mesh_of
-from .._core.config import config, default_backend, resolve_backend
+from .._core.config import config, default_backend, resolve_backend, working_backend
 from .._core.decomposition import Decomposition, check_grid
 from .._core.mesh_axes import check_mesh, check_mesh_axes
 from .._core.types import Lengths, MeshAxes
@@ -74,14 +74,21 @@ class Unbound(eqx.Module):
         return Decomposition(mesh, shape=shape, axes=self.axes, box=self.box, pad=self.pad, backend=XLA())
 
 
+# The type of `operator.decomposition`. For type checkers it is `Decomposition`, because users pass it on to functions,
+# and mostly build operators with a mesh and a shape.
+if TYPE_CHECKING:
+    OperatorDecomposition: TypeAlias = Decomposition
+else:
+    OperatorDecomposition: TypeAlias = Decomposition | Unbound
+
 # The first argument of operators.
-MeshOrDecomposition: TypeAlias = Mesh | AbstractMesh | Decomposition | Unbound
+MeshOrDecomposition: TypeAlias = Mesh | AbstractMesh | OperatorDecomposition
 
 _NAMES = {name for name in (*dir(Decomposition), *Decomposition.__dataclass_fields__) if not name.startswith("_")}
 
 
 def decomposition_of(
-    mesh: Mesh | AbstractMesh | Decomposition | Unbound | None,
+    mesh: MeshOrDecomposition | None,
     *,
     shape: Lengths | None = None,
     ndim: int | None = None,
@@ -89,7 +96,7 @@ def decomposition_of(
     box: Box | None = None,
     pad: bool | None = None,
     backend: AbstractBackend | str | None = None,
-) -> Decomposition | Unbound:
+) -> OperatorDecomposition:
     """Return the decomposition that the arguments of an operator describe; an `Unbound` if mesh or shape is missing.
 
     `ndim` is the number of grid axes; by default the length of `shape`, or 3 without `shape`. The other arguments and
@@ -97,8 +104,9 @@ def decomposition_of(
     """
     ndim = None if ndim is None else check_count("ndim", ndim)
     if isinstance(mesh, Unbound):
-        shape, ndim, axes = shape or mesh.given_shape, ndim or mesh.ndim, axes or mesh.axes
-        box, pad, backend = box or mesh.box, mesh.pad if pad is None else pad, backend or mesh.chosen
+        shape, ndim = mesh.given_shape if shape is None else shape, mesh.ndim if ndim is None else ndim
+        axes, box = mesh.axes if axes is None else axes, mesh.box if box is None else box
+        pad, backend = mesh.pad if pad is None else pad, mesh.chosen if backend is None else backend
         mesh = mesh.mesh
     if isinstance(mesh, Decomposition):
         if ndim not in (None, mesh.ndim):
@@ -110,17 +118,16 @@ def decomposition_of(
         return Decomposition(mesh, shape=shape, axes=axes, box=box, pad=pad, backend=backend)
     ndim = ndim or (3 if shape is None else len(shape))
     is_open = mesh.empty and backend is None and config.backend is None
-    unbound = Unbound(
+    resolve = resolve_backend if mesh.empty else working_backend
+    unbound: Any = Unbound(
         mesh,
         shape,
         ndim,
         None if axes is None and mesh.empty else check_mesh_axes(axes, mesh, ndim),
         None if box is None else check_box(box, ndim),
         False if pad is None else check_flag("pad", pad),
-        None if is_open else resolve_backend(backend, mesh),
+        None if is_open else resolve(backend, mesh),
     )
-    if unbound.chosen is not None and not mesh.empty:
-        unbound.chosen.check(mesh)
     return unbound
 
 

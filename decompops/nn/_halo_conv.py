@@ -15,13 +15,12 @@ from .._common.blocks import entry_names
 from .._common.check import check_count, check_flag, check_one_or_each
 from .._common.sharding import map_blocks
 from .._common.typed import batch_in_type
-from .._core.decomposition import Decomposition
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped
 from .._operator.halo import HaloExchange
 from .._operator.stencil import Stencil
 from .._operator.transform import real_dtype
-from .._operator.unbound import MeshOrDecomposition, Unbound, bound, decomposition_of, is_unbound
+from .._operator.unbound import MeshOrDecomposition, OperatorDecomposition, bound, decomposition_of, is_unbound
 from ._channels import check_channels, layer_title
 
 
@@ -45,7 +44,7 @@ class HaloConv(AbstractTyped):
     """
 
     conv: eqx.nn.Conv
-    decomposition: Decomposition | Unbound
+    decomposition: OperatorDecomposition
     padding_mode: PaddingMode = eqx.field(static=True)
 
     def __init__(

@@ -28,4 +28,3 @@ from ._statistics import (
     power_spectrum as power_spectrum,
 )
 from ._tridiagonal import tridiagonal_solve as tridiagonal_solve
-from ._walls import WallHelmholtz as WallHelmholtz, WallPoisson as WallPoisson

@@ -21,8 +21,8 @@ def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
         raise TypeError(f"`fft` must be an `FFT` or a `Transform`; got {fft!r}.")
     if not fft.is_bound:
         raise ValueError(
-            f"`fft` must be built with a `shape`, and on a mesh; got {fft!r}. Pass the number of points along each axis, "
-            "such as `shape=(64, 64, 64)`, when you build `fft`."
+            f"`fft` must be built with a `shape`, and on a mesh; got {fft!r}. Pass the number of points along each "
+            "axis, such as `shape=(64, 64, 64)`, when you build `fft`."
         )
     if real and fft.takes_complex:
         raise ValueError("`fft` must be built with `real=True`; got a complex transform.")
@@ -38,17 +38,17 @@ def check_box_given(fft: AbstractTransform) -> None:
         )
 
 
-def check_diagonal(fft: AbstractTransform, *, first: type[AbstractBasis] | tuple[()] = ()) -> None:
+def check_diagonal(fft: AbstractTransform, *, first: tuple[type[AbstractBasis], ...] = ()) -> None:
     """Raise `ValueError` for a basis such as `Chebyshev`, in which the derivative of one mode is a sum of modes.
 
-    The first axis may also have a basis of the type `first`.
+    The first axis may also have a basis of a type in `first`.
     """
     for axis, (basis, name) in enumerate(zip(fft.bases, axis_names(fft.decomposition.ndim))):
         if not (basis.is_diagonal or (axis == 0 and isinstance(basis, first))):
             raise ValueError(
                 f"`fft` must have bases whose modes each have one wavenumber, such as `Fourier`, `Cosine` or `Sine`; "
-                f"got {basis} along {name}. To solve an equation between walls, use `WallPoisson` or `WallHelmholtz`. "
-                "Derivatives, such as `Derivative` and `Laplacian`, accept `Chebyshev` along the first axis."
+                f"got {basis} along {name}. `Poisson` and `Helmholtz` accept `Cells` and `Chebyshev` along the first "
+                "axis. Derivatives, such as `Derivative` and `Laplacian`, accept `Chebyshev` along the first axis."
             )
 
 

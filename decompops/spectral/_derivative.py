@@ -52,7 +52,7 @@ class Derivative(AbstractSpectralOperator):
 
     fft: AbstractTransform
     orders: tuple[int, ...] = eqx.field(static=True, converter=_check_orders)
-    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = Chebyshev
+    first_basis: ClassVar[tuple[type[AbstractBasis], ...]] = (Chebyshev,)
 
     def __check_init__(self):
         names = axis_names(len(check_fft(self.fft)))
@@ -99,7 +99,7 @@ class Gradient(AbstractSpectralOperator):
 
     fft: AbstractTransform
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
-    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = Chebyshev
+    first_basis: ClassVar[tuple[type[AbstractBasis], ...]] = (Chebyshev,)
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
         return self.nabla(spectrum).gradient(spectrum)
@@ -118,7 +118,7 @@ class Divergence(AbstractSpectralOperator):
 
     fft: AbstractTransform
     components: ClassVar[tuple[Components, Components]] = ("vector", "scalar")
-    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = Chebyshev
+    first_basis: ClassVar[tuple[type[AbstractBasis], ...]] = (Chebyshev,)
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
         return self.nabla(spectrum).divergence(spectrum)
@@ -144,7 +144,7 @@ class Curl(AbstractSpectralOperator):
 
     fft: AbstractTransform
     components: ClassVar[tuple[Components, Components]] = ("vector", "axial")
-    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = Chebyshev
+    first_basis: ClassVar[tuple[type[AbstractBasis], ...]] = (Chebyshev,)
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
         return self.nabla(spectrum).curl(spectrum)
@@ -164,7 +164,7 @@ class Laplacian(AbstractSpectralOperator):
     """
 
     fft: AbstractTransform
-    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = Chebyshev
+    first_basis: ClassVar[tuple[type[AbstractBasis], ...]] = (Chebyshev,)
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         along = _vector.times(-_vector.squared(self.wavenumbers(spectrum)), spectrum)

@@ -10,6 +10,7 @@ from jax import Array
 from jaxtyping import Inexact, Shaped
 
 from .._basis.base import AbstractBasis
+from .._basis.points import Points
 from .._basis.slopes import slope_basis, slope_unit
 from .._common.blocks import axis_names
 from .._common.box import Box
@@ -44,7 +45,8 @@ class AbstractSpectral(eqx.Module):
     else:
         fft: AbstractVar[AbstractTransform]
     dealiasing: ClassVar[AbstractDealiasing | None] = None
-    first_basis: ClassVar[type[AbstractBasis] | tuple[()]] = ()  # A basis that is also allowed along the first axis.
+    first_basis: ClassVar[tuple[type[AbstractBasis], ...]] = ()  # Bases that are also allowed along the first axis.
+    solves_across: ClassVar[bool] = False  # Whether spectra hold points, not modes, across walls along the first axis.
 
     def __check_init__(self):
         check_fft(self.fft)
@@ -58,6 +60,8 @@ class AbstractSpectral(eqx.Module):
         On several devices, spectra are stored with the first axis last, which saves a transpose. Spectra of Chebyshev
         series are stored in the order of the grid axes.
         """
+        if self.solves_across and not self.fft.bases[0].is_diagonal:
+            return _along_walls(self.fft)
         return inner_transform(self.fft, self.dealiasing)
 
     def wavenumbers(self, spectrum: Inexact[Array, "*spectrum"], *, nyquist: bool = True) -> Wavenumbers:
@@ -88,6 +92,16 @@ def inner_transform(fft: AbstractTransform, dealiasing: AbstractDealiasing | Non
     contiguous = fft.bases[0].is_diagonal and max(fft.decomposition.sizes, default=1) > 1
     # Operators use the lengths of the box, so they fit only operators in the same box, also in the default one.
     return fft.replace(axis_contiguous=contiguous, box=Box(fft.box_lengths))
+
+
+@remembered
+def _along_walls(fft: AbstractTransform) -> AbstractTransform:
+    """Return the transform of the axes along the walls only, which stand across the first axis.
+
+    Its spectra are stored in the order of the grid axes, so that planes along the walls are contiguous.
+    """
+    modes = fft.modes and (fft.decomposition.shape[0], *fft.modes[1:])
+    return fft.replace(axis_contiguous=False, bases=(Points(), *fft.bases[1:]), modes=modes)
 
 
 # The axes along which components have the basis of a first derivative: one tuple for each component, or one for all

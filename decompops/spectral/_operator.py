@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -102,7 +102,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
 
     @property
     def decomposition(self) -> Decomposition:
-        return cast(Decomposition, self.fft.decomposition)
+        return self.fft.decomposition
 
     @property
     def is_invertible(self) -> bool:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import equinox as eqx
 
@@ -60,7 +60,7 @@ class Resample(AbstractPlanned):
 
     @property
     def decomposition(self) -> Decomposition:
-        return cast(Decomposition, self.fft.decomposition)
+        return self.fft.decomposition
 
     @property
     def resampled(self) -> Decomposition:

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -189,7 +189,7 @@ def _power_spectrum(
 
     batch, one = batch_in_type(squared, ndim), PartitionSpec()
     specs = PartitionSpec(*batch, *fft.out_spec), (PartitionSpec(*batch, *[None] * len(result)), one, one)
-    power, k, modes = over_grid(cast(Decomposition, fft.decomposition), sums, squared, *specs, batch)
+    power, k, modes = over_grid(fft.decomposition, sums, squared, *specs, batch)
     if across is not None:
         k, modes = k[0], modes[0]  # All planes have the same modes.
     mean = 1 / jnp.maximum(modes, 1)

@@ -188,7 +188,7 @@ def part() -> None:
 
 def raises() -> None:
     """Raise an exception on one rank. The job must end, although another rank waits for this rank."""
-    fft = dops.FFT3D(make_mesh((jax.device_count(),)), backend=dops.CuDecomp())
+    fft = dops.FFT3D(make_mesh((jax.device_count(),)), shape=(8, 8, 8), backend=dops.CuDecomp())
     u = fft.decomposition.shard(random_field((8, 8, 8), np.complex128))
     fft(u)
     if jax.process_index() == 1:

@@ -66,7 +66,7 @@ GIVEN = {
     "plot/_spectrum.py::spectrum": "before = after = u",
     # lineax does not support Explicit meshes.
     "spectral/_linear.py::as_linear_operator": "fft = dops.FFT3D(auto, shape=(16, 16, 16), real=True); b = numpy_array",
-    "spectral/_walls.py::WallPoisson": "f = u",
+    "spectral/_solve.py::Poisson": "f = u",
 }
 
 

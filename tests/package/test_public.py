@@ -50,7 +50,7 @@ SUBPACKAGES = {
             "dealiased",
             "mean_square",
         ),
-        *("WallHelmholtz", "WallPoisson", "plane_spectra", "power_spectrum", "tridiagonal_solve", "white_noise"),
+        *("plane_spectra", "power_spectrum", "tridiagonal_solve", "white_noise"),
     },
     dops.io: {"Checkpoints", "Snapshot", "Writer", "read", "write", "write_series"},
     dops.mpmd: {

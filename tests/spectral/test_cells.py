@@ -54,7 +54,7 @@ CASES = [
 
 @pytest.mark.parametrize(("sizes", "kind", "shape", "others", "walls"), CASES)
 def test_the_discrete_inverse(sizes, kind, shape, others, walls):
-    """`WallPoisson` and `WallHelmholtz` invert the discrete Laplacian for a batch of random fields.
+    """`Poisson` and `Helmholtz` invert the discrete Laplacian for a batch of random fields.
 
     The test also checks the transposes and the derivatives.
     """
@@ -65,8 +65,8 @@ def test_the_discrete_inverse(sizes, kind, shape, others, walls):
     dtype = np.float64 if HALF in others else np.complex128
     u, v = random_field((2, *shape), dtype), random_field((2, *shape), dtype, seed=1)
     image, shift = laplacian(u, cells, walls, LENGTHS), 0.7
-    poisson = spectral.WallPoisson(transform, walls)
-    helmholtz = lambda shift: spectral.WallHelmholtz(transform, shift, walls)
+    poisson = spectral.Poisson(transform, walls)
+    helmholtz = lambda shift: spectral.Helmholtz(transform, shift, walls)
     loss = lambda shift, f: jnp.sum(jnp.abs(helmholtz(shift)(f)) ** 2)
 
     @jax.jit
@@ -74,7 +74,7 @@ def test_the_discrete_inverse(sizes, kind, shape, others, walls):
         fields = poisson(f), helmholtz(shift)(g), poisson(v), poisson.T(v), poisson.H(v)
         return fields, jax.value_and_grad(loss, (0, 1))(shift, g)
 
-    offset = 3.0 if walls == NEUMANN else 0.0  # No solution exists for this mean, so `WallPoisson` ignores it.
+    offset = 3.0 if walls == NEUMANN else 0.0  # No solution exists for this mean, so `Poisson` ignores it.
     with jax.set_mesh(mesh):
         g, *others = map(layout.shard, (shift * u - image, image + offset, v))
         results = fields, (_, (by_shift, by_field)) = everything(shift, g, *others)
@@ -100,7 +100,7 @@ def test_the_discrete_inverse(sizes, kind, shape, others, walls):
 def test_only_the_transforms_communicate(kind):
     cells, mesh = dops.Cells.clustered(9, 1.7), make_mesh((2, 4), kind)
     transform = dops.Transform(mesh, shape=(9, 6, 7), box=dops.Box(LENGTHS), bases=(cells, FULL, HALF), pad=True)
-    operator = spectral.WallPoisson(transform, NEUMANN)
+    operator = spectral.Poisson(transform, NEUMANN)
     x = transform.in_layout.shard(random_field((9, 6, 7)))
     with jax.set_mesh(mesh):
         ours, theirs = (
@@ -118,7 +118,7 @@ def modes(basis, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("series", [(dops.Cosine(1), dops.Sine(3)), (dops.Sine(2), dops.Cosine(4))], ids=repr)
 def test_series_along_the_walls(series):
-    """`WallHelmholtz` inverts the discrete equation with cosines and sines along the walls.
+    """`Helmholtz` inverts the discrete equation with cosines and sines along the walls.
 
     In some series, the end points have other weights than the points between them. The spectrum is not stored in
     natural order.
@@ -126,7 +126,7 @@ def test_series_along_the_walls(series):
     shape, cells, shift = (6, 5, 8), dops.Cells([0, 0.1, 0.3, 0.5, 0.8, 0.9, 1]), 2.0
     options = {"shape": shape, "bases": (cells, *series), "box": dops.Box(1.0), "pad": True, "axis_contiguous": True}
     transform = dops.Transform(make_mesh((2, 4)), **options)
-    operator = spectral.WallHelmholtz(transform, shift, MIXED)
+    operator = spectral.Helmholtz(transform, shift, MIXED)
     (y, ky), (z, kz) = map(modes, series, shape[1:])
     a, v = random_field(shape), random_field(shape, seed=1)
     image = shift * a - np.tensordot(matrix(cells, MIXED, 1.0), a, (1, 0)) + (ky[:, None] ** 2 + kz**2) * a
@@ -149,8 +149,8 @@ def test_scipy_solves_the_same_systems(dtype):
         transform = dops.Transform(mesh, shape=shape, box=dops.Box(3.0), bases=bases)
         own = f[:, 0] if len(shape) == 1 else f
         for operator, walls, shift in (
-            (spectral.WallPoisson(transform, MIXED), MIXED, 0.0),
-            (spectral.WallHelmholtz(transform, 2.0, "neumann"), NEUMANN, 2.0),
+            (spectral.Poisson(transform, MIXED), MIXED, 0.0),
+            (spectral.Helmholtz(transform, 2.0, "neumann"), NEUMANN, 2.0),
         ):
             system = shift * np.eye(64) - matrix(cells, walls, 3.0)
             expected = scipy.sparse.linalg.spsolve(scipy.sparse.csc_array(system), own)
@@ -184,8 +184,8 @@ def errors(n: int) -> list[float]:
         found = []
         for walls in (DIRICHLET, NEUMANN, MIXED):
             values = [end[0 if wall == "dirichlet" else 1] for wall, end in zip(walls, ends)]
-            poisson = spectral.WallPoisson(transform, walls)
-            helmholtz = spectral.WallHelmholtz(transform, 3.0, walls)
+            poisson = spectral.Poisson(transform, walls)
+            helmholtz = spectral.Helmholtz(transform, 3.0, walls)
             found.append(poisson.solution(f, *values))
             found.append(helmholtz.solution(3.0 * u - f, *values))
         return found
@@ -207,7 +207,7 @@ def test_values_at_the_walls_of_a_padded_field(kind):
     cells, shape = dops.Cells.clustered(7, 1.5), (7, 6, 5)
     mesh = make_mesh((2, 4), kind)
     transform = dops.Transform(mesh, shape=shape, box=dops.Box(2.0), bases=(cells, FULL, HALF), pad=True)
-    operator = spectral.WallHelmholtz(transform, 0.5, MIXED)
+    operator = spectral.Helmholtz(transform, 0.5, MIXED)
     f, first = random_field((2, *shape)), random_field((2, *shape[1:]))
     with jax.set_mesh(mesh):
         solve = jax.jit(lambda f, g: (operator.solution(f, g, 3.0), operator(f)))
@@ -270,27 +270,33 @@ def cells_of(package) -> dops.Cells:
             r"`shape` must be 8 along the axis of Cells\(8 of widths .*\); got 16. Pass `shape` to the transform",
         ),
         (
-            lambda d: d.spectral.WallPoisson(transform_of(d, d.Fourier(), d.Fourier(), cells_of(d)), "neumann"),
+            lambda d: d.spectral.Poisson(transform_of(d, d.Fourier(), d.Fourier(), cells_of(d)), "neumann"),
             ValueError,
-            "`transform` must have its walls across x, .*; got .* along z. Put the walls across the first axis",
+            "`fft` must have its walls across x, .*; got .* along z. Put the walls across the first axis",
         ),
         (
-            lambda d: d.spectral.WallPoisson(transform_of(d, cells_of(d), d.Fourier(), d.Chebyshev()), "neumann"),
+            lambda d: d.spectral.Poisson(transform_of(d, cells_of(d), d.Fourier(), d.Chebyshev()), "neumann"),
             ValueError,
-            "`transform` must have its walls across x, .*; got Chebyshev.* along z",
+            "`fft` must have its walls across x, .*; got Chebyshev.* along z",
         ),
         (
-            lambda d: d.spectral.WallPoisson(transform_of(d, d.Fourier(), d.Fourier(), d.Fourier()), "neumann"),
+            lambda d: d.spectral.Poisson(transform_of(d, d.Fourier(), d.Fourier(), d.Fourier()), "neumann"),
             ValueError,
-            "`transform` must have the basis `Cells` or `Chebyshev` along x; got Fourier",
+            r"`walls` must be None for the basis Fourier.* along x, .*; got \('neumann', 'neumann'\)",
         ),
         (
             lambda d: d.spectral.Poisson(transform_of(d, cells_of(d), d.Fourier(), d.Fourier())),
             ValueError,
-            "`fft` must have bases whose modes each have one wavenumber, .*; got Cells.* along x. To solve an",
+            '`walls` must be "dirichlet" or "neumann" for the basis Cells.* along x, or a pair .*; got None',
         ),
-        (lambda d: d.spectral.WallPoisson(d.FFT3D(), "neumann"), TypeError, "`transform` must be a `Transform`; got"),
-        (lambda d: of_shape(d, walls="robin"), ValueError, '`walls` must be "dirichlet" or "neumann".*; got \'robin\''),
+        (lambda d: d.spectral.Poisson(d.FFT3D(), "neumann"), ValueError, "`fft` must be built with a `shape`"),
+        (lambda d: of_shape(d, walls="robin"), ValueError, '`walls` must be "dirichlet" or "neumann".*; got .*robin'),
+        (
+            lambda d: d.spectral.Poisson(transform_of(d, d.Fourier(), d.Fourier(), d.Fourier())).solution(1.0),
+            ValueError,
+            "`walls` must be given for values at walls; got Poisson without walls",
+        ),
+        (lambda d: of_shape(d, shift=0, walls="neumann"), ValueError, "For `shift=0`, use `Poisson`"),
         (lambda d: of_shape(d, shift=-1.0), ValueError, "`shift` must be a finite number of at least 0; got -1.0"),
         (
             lambda d: of_shape(d).solution(jnp.ones((8, 8, 8)), jnp.ones((9, 8))),
@@ -311,4 +317,4 @@ def test_bad_input(wrong, error, message, plain):
 
 def of_shape(package, shift=1.0, walls="neumann"):
     transform = transform_of(package, cells_of(package), package.Fourier(), package.Fourier())
-    return package.spectral.WallHelmholtz(transform, shift, walls)
+    return package.spectral.Helmholtz(transform, shift, walls)

@@ -57,9 +57,9 @@ def called(layer: Callable) -> Callable:
 def transforms(mesh: Mesh, ndim: int, **options) -> dict[str, dops.Transform | dops.FFT]:
     shape, wall = SHAPES[ndim], (12, *SHAPES[ndim][1:])
     along = [dops.Fourier()] * (ndim - 2) + [dops.Fourier(half=True)]
-    dec = dops.Decomposition(mesh, shape=shape, ndim=ndim, pad=True, **options)
+    dec = dops.Decomposition(mesh, shape=shape, pad=True, **options)
     box = dops.Box((1.0, *[4.0] * (ndim - 1)))
-    walls = dops.Decomposition(mesh, shape=wall, ndim=ndim, box=box, pad=True, **options)
+    walls = dops.Decomposition(mesh, shape=wall, box=box, pad=True, **options)
     return {
         "real": dops.FFT(dec, real=True),
         "complex": dops.FFT(dec),
@@ -97,10 +97,10 @@ def operators(t: dict, ndim: int) -> dict[str, Entry]:
         "Poisson of cosines": spectral.Poisson(t["cosines"]),
         "Resample": spectral.Resample(fft, tuple(n + 4 for n in dec.shape)),
         "SpectralOperator": spectral.SpectralOperator(fft, lambda *k: 1 + k[0] ** 2),
-        "WallHelmholtz": spectral.WallHelmholtz(t["polynomials"], 1.5, "neumann"),
-        "WallHelmholtz of cells": spectral.WallHelmholtz(t["cells"], 1.5, ("dirichlet", "neumann")),
-        "WallPoisson": spectral.WallPoisson(t["polynomials"], "neumann"),
-        "WallPoisson of cells": spectral.WallPoisson(t["cells"], "neumann"),
+        "Helmholtz in polynomials": spectral.Helmholtz(t["polynomials"], 1.5, "neumann"),
+        "Helmholtz in cells": spectral.Helmholtz(t["cells"], 1.5, ("dirichlet", "neumann")),
+        "Poisson in polynomials": spectral.Poisson(t["polynomials"], "neumann"),
+        "Poisson in cells": spectral.Poisson(t["cells"], "neumann"),
     }
     found = {name: Entry(operator, operator.in_layout) for name, operator in plain.items()}
     found |= {
@@ -113,7 +113,7 @@ def operators(t: dict, ndim: int) -> dict[str, Entry]:
         "InverseCurl": Entry(spectral.InverseCurl(fft), field, axial),
         "LerayProjection": Entry(spectral.LerayProjection(fft), field, v),
         "Laplacian of vectors": Entry(spectral.Laplacian(fft), field, v),
-        "WallPoisson of vectors": Entry(spectral.WallPoisson(t["cells"], "dirichlet"), t["cells"].in_layout, v),
+        "Poisson of vectors in cells": Entry(spectral.Poisson(t["cells"], "dirichlet"), t["cells"].in_layout, v),
     }
     transposed = {f"{name}.T": entry for name, entry in found.items()}
     for name, entry in transposed.items():
@@ -243,7 +243,7 @@ def functions(t: dict, ndim: int) -> dict[str, Entry]:
         "gradient_squares": flow(channel.gradient_squares),
         "nusselt": flow(channel.nusselt),
         "plane_mean": flow(lambda u: channel.plane_mean(channel.fields(u))),
-        "solution": Entry(lambda u: spectral.WallPoisson(walls, "dirichlet").solution(u, 1.0, 2.0), walls.in_layout),
+        "solution": Entry(lambda u: spectral.Poisson(walls, "dirichlet").solution(u, 1.0, 2.0), walls.in_layout),
     }
 
 

@@ -154,7 +154,7 @@ STRICT = {
     "checking_leaks": jax.checking_leaks,
     "transfer_guard": lambda: jax.transfer_guard("disallow"),
 }
-FEW = ["Curl", "WallPoisson.T", "SpectralConv", "Burgers: rate"]
+FEW = ["Curl", "Poisson in polynomials.T", "SpectralConv", "Burgers: rate"]
 # Without `jit`, JAX compiles hundreds of single operations, so this mode gets only one entry in CI.
 FEW_OF_MODES = [(mode, FEW[:1] if mode == "disable_jit" else FEW) for mode in STRICT]
 
@@ -200,7 +200,7 @@ def test_eager_calls_under_strict_modes(mode, names):
     assert found == {}
 
 
-@pytest.mark.parametrize("name", ["InverseCurl", "WallPoisson.T"])
+@pytest.mark.parametrize("name", ["InverseCurl", "Poisson in polynomials.T"])
 def test_no_transfer_from_the_host(name):
     entry = everything("explicit", 2)[name]
     x, function = put(entry), jax.jit(entry.function)

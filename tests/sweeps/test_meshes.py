@@ -92,7 +92,7 @@ def test_sub_mesh(kind):
     """A transform and its gradient work on a mesh of the second half of the devices."""
     mesh = Mesh(np.array(jax.devices()[4:]).reshape(2, 2), ("x", "y"), axis_types=(AxisType[kind.title()],) * 2)
     with jax.set_mesh(mesh):
-        fft = dops.FFT3D(mesh)
+        fft = dops.FFT3D(mesh, shape=(8, 8, 8))
         u = random_field((8, 8, 8))
         k = fft(u)
         assert_close(k, np.fft.fftn(u))
@@ -176,7 +176,7 @@ def test_the_type_of_an_explicit_batch_axis_counts_more_than_spmd_axis_name():
 
 @pytest.mark.parametrize(("own", "ambient"), [("auto", "explicit"), ("explicit", "auto")])
 def test_an_ambient_mesh_with_other_axis_types_is_the_one_that_counts(own, ambient):
-    fft = dops.FFT3D(make_mesh((2, 4), own))
+    fft = dops.FFT3D(make_mesh((2, 4), own), shape=(8, 8, 8))
     loss = lambda u: jnp.sum(jnp.abs(fft(u)) ** 2)
     u = random_field((8, 8, 8), np.complex128)
     mesh = make_mesh((2, 4), ambient)

@@ -11,7 +11,7 @@ import numpy as np
 from ... import Box, Cells, Chebyshev, Cosine, Decomposition, Fourier, Transform
 from ...extend import AbstractBasis
 from ...pde import IMEXRK, RayleighBenard
-from ...spectral import Poisson, WallPoisson
+from ...spectral import Poisson
 from .program import Problem, Program
 from .reference import Spectra
 from .solvers import Calls, SolverTransform
@@ -89,7 +89,7 @@ def _poisson(across: Callable[[int], AbstractBasis], dec: Decomposition, dtype: 
     n, basis = shape[0], across(shape[0])
     along = 2 * math.pi * np.arange(shape[-1]) / shape[-1]  # A wave along the last axis makes the mean zero.
 
-    def program(operator: Poisson | WallPoisson, line: np.ndarray, k: float) -> Program:
+    def program(operator: Poisson, line: np.ndarray, k: float) -> Program:
         """Return the program whose solution is a wave with wavenumber `k` and values `line` along the first axis."""
         transform = SolverTransform(operator.transform, dtype)
 
@@ -101,7 +101,7 @@ def _poisson(across: Callable[[int], AbstractBasis], dec: Decomposition, dtype: 
         return Program(operator, (transform.field(),), (transform.field(),), plans, transform.mesh, data)
 
     fft = _with_walls(dec, basis)
-    operator = Poisson(fft) if isinstance(basis, Cosine) else WallPoisson(fft, "neumann")
+    operator = Poisson(fft, None if isinstance(basis, Cosine) else "neumann")
     k = WAVES / 2  # The box has the length 2π.
     if isinstance(basis, Cells):  # The second difference of a wave is smaller than its second derivative.
         k = n / math.pi * math.sin(math.pi * WAVES / (2 * n))
