@@ -217,7 +217,8 @@ def functions(t: dict, ndim: int) -> dict[str, Entry]:
     fft, walls = t["real"], t["polynomials"]
     dec, field, v = fft.decomposition, fft.in_layout, (ndim,)
     noise = spectral.GaussianRandomField(fft, lambda k: 1 / k)
-    channel, padded = equations(t, ndim)["RayleighBenard"], spectral.dealiased(fft, spectral.Pad())
+    states, padded = pde.state_transform(fft), spectral.dealiased(fft, spectral.Pad())
+    channel = equations(t, ndim)["RayleighBenard"]
     state = lambda function: lambda u: function(channel.state(u))
     flow = lambda function: Entry(state(function), walls.in_layout, (ndim + 1,))
     return {
@@ -231,7 +232,7 @@ def functions(t: dict, ndim: int) -> dict[str, Entry]:
         "mean_square": Entry(lambda u: spectral.mean_square(fft, fft(u)), field, v),
         "mean_square of a scalar": Entry(lambda u: spectral.mean_square(fft, fft(u)), field),
         "dealiased": Entry(padded, padded.in_layout, v),
-        "state_transform": Entry(pde.state_transform(fft), field, v),
+        "state_transform": Entry(states.inverse @ (lambda k: 2 * k) @ states, field, v),
         "wavenumbers": Entry(lambda u: fft(u) * sum(fft.wavenumbers()).astype(complex)[None], field, v),
         "multiplicity": Entry(lambda u: fft(u) * fft.multiplicity().astype(complex)[None], field, v),
         "mean": Entry(dec.mean, field, v),
