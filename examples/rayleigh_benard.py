@@ -66,7 +66,7 @@ def nusselt(equation: RayleighBenard, u: Array) -> Nusselt:
     return Nusselt(
         equation.nusselt(u),
         equation.nusselt(u, "top"),
-        1 + equation.transform.mean(fields[0] * fields[-1]) / diffusivity,
+        1 + equation.transform.volume_mean(fields[0] * fields[-1]) / diffusivity,
         thermal,
         1 + viscosity * sum(shear) / diffusivity,
     )

@@ -21,6 +21,7 @@ from .._core.structure import Structure
 from .._core.types import Lengths, MeshAxes, Periodic, Width
 from .derived import UNCHANGED, AbstractDerivable, Form
 from .halo import HaloExchange
+from .placed import Placed
 from .unbound import MeshOrDecomposition, OperatorDecomposition
 
 
@@ -102,8 +103,7 @@ class Stencil(AbstractDerivable):
         if form == UNCHANGED:
             return function(x)
         if not local:
-            # A halo exchange of width 0 only pads and shards `x`.
-            x = HaloExchange(self.decomposition, 0, pencil=self.exchange.pencil)(x)
+            x = Placed(self.decomposition, self.exchange.pencil)(x)
         x = jnp.conj(device_array(x)) if form.conjugated else device_array(x)
         y = self._transposed(function, x) if form.transposed else function(x)
         return jnp.conj(y) if form.conjugated else y

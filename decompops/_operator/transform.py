@@ -170,7 +170,7 @@ class AbstractTransform(AbstractPlanned):
         ]
         return functools.reduce(operator.mul, arrays)
 
-    def mean(self, field: Field) -> Shaped[Array, "*batch"]:
+    def volume_mean(self, field: Field) -> Shaped[Array, "*batch"]:
         """Return the mean of a field over the volume of the box, by the quadrature rules of the bases.
 
         The weights are `basis.weights`. If the points of an axis are not equally spaced (as with `Chebyshev`), or if

@@ -18,7 +18,7 @@ from .._common.check import check_count, check_flag
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped
 from .._operator.fft import FFT
-from .._operator.halo import HaloExchange
+from .._operator.placed import Placed
 from ._channels import check_channels, check_ndim, layer_title
 from ._spectral_conv import SpectralConv
 
@@ -121,7 +121,7 @@ class FNO(AbstractTyped):
         # because transforms do not read the padding. The padding affects no gradient of a weight, because the last step
         # clears the padding.
         decomposition = self.blocks[0].spectral.fft.decomposition
-        cleared, ndim = HaloExchange(decomposition, 0), decomposition.ndim
+        cleared, ndim = Placed(decomposition), decomposition.ndim
         v = pointwise(self.lifting, cleared(check_channels(x, self.lifting.weight.shape[1], ndim)), ndim)
         for block in self.blocks:
             v = (eqx.filter_checkpoint(block) if self.checkpoint else block)(v)

@@ -17,7 +17,7 @@ from .._common.sharding import map_blocks
 from .._common.typed import batch_in_type
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped
-from .._operator.halo import HaloExchange
+from .._operator.placed import Placed
 from .._operator.stencil import Stencil
 from .._operator.transform import real_dtype
 from .._operator.unbound import MeshOrDecomposition, OperatorDecomposition, bound, decomposition_of, is_unbound
@@ -112,7 +112,7 @@ class HaloConv(AbstractTyped):
 
     @property
     def in_structure(self) -> Structure:
-        field = HaloExchange(self.decomposition, 0).in_structure
+        field = Placed(self.decomposition).in_structure
         return replace(field, kind="real", space="field", components=(self.conv.in_channels,))
 
     def result_structure(self, given: Structure) -> Structure:
@@ -133,8 +133,7 @@ class HaloConv(AbstractTyped):
         if not self.is_bound:
             return bound(self, x)(x)
         dec = self.decomposition
-        # An exchange of zero layers only pads the field and shards it.
-        x = HaloExchange(dec, 0)(check_channels(x, self.conv.in_channels, dec.ndim))
+        x = Placed(dec)(check_channels(x, self.conv.in_channels, dec.ndim))
         # The halo has as many cells on each side as Equinox adds with `padding="SAME"`.
         reach = [distance * (cells - 1) for cells, distance in zip(self.conv.kernel_size, self.conv.dilation)]
         halo = tuple((cells // 2, cells - cells // 2) for cells in reach)

@@ -15,13 +15,17 @@ Report = Callable[[float, int], None]
 
 
 @contextmanager
-def progress(show: bool, start: float, t: float, t_end: float) -> Iterator[Report]:
+def progress(show: Callable | bool, start: float, t: float, t_end: float) -> Iterator[Report]:
     """Provide a function `(t, steps)` that shows the progress and the remaining time.
 
-    The function shows a bar on a terminal if the package rich is installed. Otherwise it prints a line after five
-    seconds, then every 30 seconds, and at the end. Only the first process shows the progress. A run that continues from
-    a checkpoint has a time `t` later than `start`.
+    If `show` is a function `(t, t_end)` of the user, it is called instead, on every process. Otherwise, the first
+    process shows the progress: a bar on a terminal if the package rich is installed, else a line after five seconds,
+    then every 30 seconds, and at the end. A run that continues from a checkpoint has a time `t` later than `start`.
     """
+    if callable(show):
+        of_user = show
+        yield lambda now, steps: of_user(now, t_end)
+        return
     show = show and jax.process_index() == 0
     if show and t > start:
         print(f"The run continues from t = {t:.6g}.", file=sys.stderr, flush=True)

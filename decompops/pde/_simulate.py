@@ -123,7 +123,7 @@ def simulate(
     write: Snapshots | None = None,
     checkpoint: str | os.PathLike | None = None,
     minutes: float = 10.0,
-    progress: bool = True,
+    progress: Callable | bool = True,
 ) -> Simulation:
     """Simulate from the time `t` to the time `t_end`, in any number of steps and with any number of interruptions.
 
@@ -165,7 +165,8 @@ def simulate(
     - `write`: the `Snapshots` to write at the beginning and after every `write.every` intervals.
     - `checkpoint`: a folder for the checkpoints of this run. Checkpoints need orbax: `pip install orbax-checkpoint`.
     - `minutes`: the time from one checkpoint to the next, in minutes.
-    - `progress`: whether the first process shows the simulated time, the time of a step and the remaining time.
+    - `progress`: whether the first process shows the simulated time, the time of a step and the remaining time; or a
+        function `(t, t_end)` that is called on each process after each compiled program.
 
     **Returns:** a `Simulation`.
 
@@ -181,6 +182,8 @@ def simulate(
         raise TypeError(f"`control` must be `CFL`, `ErrorControl` or None; got {control!r}.")
     if not (write is None or isinstance(write, Snapshots)):
         raise TypeError(f"`write` must be a `Snapshots` or None; got {write!r}.")
+    if not (callable(progress) or isinstance(progress, bool)):
+        raise TypeError(f"`progress` must be True, False or a function of (t, t_end); got {progress!r}.")
     check_number("minutes", minutes, least=0)
     carried = solver.start(u)
     if control is not None and isinstance(carried, History):

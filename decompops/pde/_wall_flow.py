@@ -147,7 +147,7 @@ class AbstractWallFlow(AbstractSplitEquation):
         """
         modes = self.modes(u)
         slopes = (modes.across(u), *(modes.along(axis, u) for axis in range(1, self.ndim)))
-        return _vector.total(self.products.mean(self.to_grid(slope) ** 2) for slope in slopes)
+        return _vector.total(self.products.volume_mean(self.to_grid(slope) ** 2) for slope in slopes)
 
     def plane_mean(self, fields: Shaped[Array, "*field"]) -> Shaped[Array, "*profile"]:
         """Return the mean of fields over each plane parallel to the walls, of shape `(*batch, nx)`.

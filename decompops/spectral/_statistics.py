@@ -61,8 +61,8 @@ def power_spectrum(
 
     Between walls, where the basis is `Cosine` or `Sine`, the field continues beyond the walls like its cosines or
     sines. V and N belong to the continued field, which is twice as long, and the integral is again the mean of |u|²
-    over the volume, as `fft.mean` computes it. All components of u are expanded in the bases of `fft`. Fields with the
-    basis `Chebyshev` have spectra along the periodic axes only: see `plane_spectra`.
+    over the volume, as `fft.volume_mean` computes it. All components of u are expanded in the bases of `fft`. Fields
+    with the basis `Chebyshev` have spectra along the periodic axes only: see `plane_spectra`.
 
     **Arguments:**
 
@@ -205,8 +205,8 @@ def mean_square(fft: AbstractTransform, spectrum: Inexact[Array | np.ndarray, "*
     """Return the mean of |u|² over the volume for `u = fft.inverse(spectrum)`, by Parseval's theorem.
 
     The function does not compute u. Along an axis with the basis `Chebyshev`, u is a polynomial, and the mean is exact.
-    Along other axes, it is the mean that `fft.mean` computes: a point on a wall has half the weight of other points,
-    and `Cells` count by their widths.
+    Along other axes, it is the mean that `fft.volume_mean` computes: a point on a wall has half the weight of other
+    points, and `Cells` count by their widths.
 
     A half spectrum must be the spectrum of a real field. Let z be the axis with half of the modes: the modes k and -k
     must be complex conjugates if kz is zero or the Nyquist wavenumber.
@@ -257,7 +257,7 @@ def _mean_square(fft: AbstractTransform, spectrum: Array) -> Array:
 def _check_squares(fft: AbstractTransform, axis: int, basis: AbstractBasis) -> None:
     """Raise `ValueError` if `mean_square` cannot compute the mean along a transformed axis, whose basis is `basis`."""
     n, name = check_fft(fft)[axis], axis_names(fft.decomposition.ndim)[axis]
-    instead = "For the field u, compute `fft.mean(abs(u) ** 2)`."
+    instead = "For the field u, compute `fft.volume_mean(abs(u) ** 2)`."
     if basis.is_diagonal:
         if basis == basis.orthogonalized() and np.ptp(basis.weights(n)):
             raise ValueError(

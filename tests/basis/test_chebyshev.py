@@ -141,12 +141,12 @@ def test_means_over_the_volume(kind):
     x = jax.device_put(
         np.pad(u, [(0, 0), *widths], constant_values=np.nan), transform.in_layout.sharding_of((2, *SHAPE))
     )
-    slope = lambda x: jax.grad(lambda x: jnp.sum(transform.mean(x).real))(x)
+    slope = lambda x: jax.grad(lambda x: jnp.sum(transform.volume_mean(x).real))(x)
     with jax.set_mesh(transform.decomposition.mesh):
-        mean, gradient = jax.jit(lambda x: (transform.mean(x), slope(x)))(x)
-        program = jax.jit(jax.vmap(transform.mean)).lower(x).compile().as_text()
+        mean, gradient = jax.jit(lambda x: (transform.volume_mean(x), slope(x)))(x)
+        program = jax.jit(jax.vmap(transform.volume_mean)).lower(x).compile().as_text()
     assert_close(mean, expected)
-    assert_close(transform.mean(u), expected)
+    assert_close(transform.volume_mean(u), expected)
     full = np.einsum("x,y,z->xyz", *weights) + np.zeros_like(u)
     assert_close(transform.in_layout.gather(gradient), full)
     assert np.isfinite(gradient).all()
@@ -158,12 +158,12 @@ def test_means_of_other_dtypes_and_grids():
     u = random_field((8, 6, 8), np.float16)
     weights = [basis.weights(n) for basis, n in zip(BOTH, u.shape)]
     expected = np.einsum("xyz,x,y,z->", u.astype(float), *weights)
-    mean = transform.mean(u)
+    mean = transform.volume_mean(u)
     assert mean.dtype == np.float16
     assert float(mean) == pytest.approx(expected, abs=1e-3)
     fft = dops.FFT3D(make_mesh((2, 4)), shape=SHAPE, pad=True)
     whole = np.arange(9 * 6 * 7).reshape(SHAPE)
-    assert float(fft.mean(fft.decomposition.shard(whole))) == pytest.approx(whole.mean())
+    assert float(fft.volume_mean(fft.decomposition.shard(whole))) == pytest.approx(whole.mean())
 
 
 def test_transform_and_its_derivatives():
@@ -206,13 +206,13 @@ def test_transform_and_its_derivatives():
             r'`norm` must be "backward" or "forward" for the basis Chebyshev\(type=1\); got "ortho"',
         ),
         (
-            lambda d: d.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8)).mean(np.ones((8, 8))),
+            lambda d: d.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8)).volume_mean(np.ones((8, 8))),
             ValueError,
             r"`field` must have shape \(\*batch, 8, 8, 8\).*; got \(8, 8\)",
         ),
         (
             lambda d: jax.shard_map(
-                d.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8)).mean,
+                d.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8)).volume_mean,
                 mesh=make_mesh((2, 4)),
                 in_specs=jax.P("x", "y"),
                 out_specs=jax.P(),

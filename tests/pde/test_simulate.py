@@ -48,6 +48,15 @@ def whole(solver):
     return pde.simulate(solver, vortex(solver), 1.0, interval=0.2, observe=energy(solver), progress=False)
 
 
+def test_progress_is_reported_to_a_function(solver):
+    seen = []
+    pde.simulate(solver, vortex(solver), 0.4, interval=0.2, progress=lambda t, t_end: seen.append((t, t_end)))
+    times, ends = zip(*seen)
+    assert set(ends) == {0.4}
+    assert list(times) == sorted(times)
+    assert times[-1] == pytest.approx(0.4)
+
+
 @pytest.fixture(scope="module")
 def fine(solver):
     """Return the state at t = 1 after short steps."""
@@ -286,6 +295,7 @@ def test_multi_step_methods_keep_their_history(tmp_path):
         ({"observe": 3}, TypeError, r"`observe` must be a function of \(t, u\) or None; got 3"),
         ({"control": 0.5}, TypeError, "`control` must be `CFL`, `ErrorControl` or None; got 0.5"),
         ({"write": "run"}, TypeError, "`write` must be a `Snapshots` or None; got 'run'"),
+        ({"progress": 3}, TypeError, r"`progress` must be True, False or a function of \(t, t_end\); got 3"),
         ({"minutes": -1}, ValueError, "`minutes` must be a finite number of at least 0"),
         ({"u": np.ones(3)}, TypeError, "`u` must be a spectrum"),
     ],

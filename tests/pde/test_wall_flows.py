@@ -164,7 +164,7 @@ def test_steady_rolls_have_the_nusselt_number_of_clever_and_busse():
         assert nusselt == pytest.approx(1.66, abs=3e-3)
         assert nusselt == pytest.approx(before, rel=1e-4)
         fields = equation.fields(u)
-        carried = fft.mean(dec.shard(dec.gather(fields[0] * fields[2])))
+        carried = fft.volume_mean(dec.shard(dec.gather(fields[0] * fields[2])))
     diffusivity = 1 / np.sqrt(rayleigh * prandtl)
     assert 1 + float(carried) / diffusivity == pytest.approx(nusselt, rel=1e-4)
 

@@ -242,7 +242,7 @@ def test_cells():
         make_mesh((2, 4)), shape=(3, 8, 8), box=dops.Box(2.0), bases=(cells, FULL, FULL), pad=True
     )
     u = random_field((3, 8, 8))
-    assert float(transform.mean(u)) == pytest.approx(np.einsum("xyz,x->", u, cells.weights(3)) / 64)
+    assert float(transform.volume_mean(u)) == pytest.approx(np.einsum("xyz,x->", u, cells.weights(3)) / 64)
 
 
 def transform_of(package, *bases, shape=None, **options):
