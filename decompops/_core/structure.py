@@ -10,8 +10,9 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from .._basis.base import Kind
+from .._basis.base import AbstractBasis, Kind
 from .._common.blocks import Blocks, MeshAxis, axis_names, pencil_blocks
+from .._common.box import Box
 from .._common.byte_order import dtype_of
 from .._common.sharding import refuse_other_devices
 from .expansion import Expansion
@@ -35,6 +36,7 @@ class Structure:
     - `passes_on`: whether `None` as the `kind` or `components` of a result means that they are the same as in the
         operator's input. If False, `None` means unknown.
     - `expansion`: what the numbers of a spectrum mean, such as their bases and `norm`; `None` if it is not known.
+    - `bases`: the basis of each grid axis, which sets the coordinates of the points of a field; empty if not known.
     """
 
     layout: Layout
@@ -44,18 +46,44 @@ class Structure:
     may_move: bool = False
     passes_on: bool = field(default=True, compare=False)
     expansion: Expansion | None = field(default=None, compare=False)
+    bases: tuple[AbstractBasis, ...] = field(default=(), compare=False)
 
     @property
-    def axes(self) -> tuple[str, ...]:
-        """The names of the grid axes in their storage order: "x", or "kx" in a spectrum."""
-        blocks = self.layout.blocks
-        names = axis_names(blocks.ndim)
-        return tuple(f"k{names[axis]}" if self.space == "spectrum" else names[axis] for axis in blocks.order)
+    def ndim(self) -> int:
+        """The number of axes of the grid."""
+        return self.layout.blocks.ndim
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the grid axes: x, y, z for points; kx, ky, kz for the modes of a spectrum."""
+        names = axis_names(self.layout.blocks.ndim)
+        return tuple(f"k{name}" for name in names) if self.space == "spectrum" else names
+
+    @property
+    def lengths(self) -> tuple[float, ...]:
+        """The length of the box along each axis; 2π if there is no box. The lengths must not be traced."""
+        box = self.layout.box or Box().with_axes(self.layout.blocks.ndim)
+        return tuple(map(float, cast(tuple, box.lengths)))
+
+    def points(self, axis: int) -> np.ndarray:
+        """Return the coordinates of the points of a field along an axis."""
+        return self.lengths[axis] * self.bases[axis].points(self.layout.true_shape[axis])
+
+    def edges(self, axis: int) -> np.ndarray:
+        """Return the bounds of the cells around the points along an axis: `n + 1` bounds for `n` points."""
+        return self.lengths[axis] * self.bases[axis].edges(self.layout.true_shape[axis])
+
+    def coordinates(self) -> dict[str, np.ndarray]:
+        """Return the points, or the angular wavenumbers of a spectrum, by the name of the axis; empty if not known."""
+        if self.space != "spectrum":
+            return {name: self.points(axis) for axis, name in enumerate(self.names[: len(self.bases)])}
+        along = () if self.expansion is None else zip(self.expansion.bases, self.expansion.modes, self.lengths)
+        return {name: basis.wavenumbers(n) / length for name, (basis, n, length) in zip(self.names, along)}
 
     @property
     def shape(self) -> dict[str, int]:
         """The length of each axis without padding, by name, in the storage order."""
-        return {name: self.layout.true_shape[axis] for name, axis in zip(self.axes, self.layout.blocks.order)}
+        return {self.names[axis]: self.layout.true_shape[axis] for axis in self.layout.blocks.order}
 
     def __str__(self) -> str:
         """Return the kind (float, complex or any), batch axes, components, lengths and layout as text.

@@ -13,8 +13,7 @@ from jax import Array
 from .._common.byte_order import native
 from .._core.layout import Layout
 from .._core.structure import Space
-from .._operator.grid import GridLike, grid_of
-from .._operator.transform import AbstractTransform
+from .._operator.grid import GridLike, structure_of
 from ._attributes import Attribute, check_attributes, check_text
 from ._checksums import checksum_of_json
 
@@ -94,7 +93,7 @@ def describe(
     Raises `ValueError` or `TypeError` for invalid arguments.
     """
     _check_names(arrays)
-    known = grid_of(grid, space)
+    known = structure_of(grid, space)
     layout, lengths, names = known.layout, known.layout.true_shape, known.names
     coordinates = {} if layout.box is None else known.coordinates()
     if time is not None:
@@ -117,8 +116,8 @@ def describe(
     facts = {FORMAT: VERSION, SPACE: space, LENGTHS: list(lengths)}
     if layout.box is not None:
         facts[BOX] = list(known.lengths)
-    if space == "spectrum" and isinstance(grid, AbstractTransform) and grid.expansion is not None:
-        facts |= {f"{MEANING}{name}": value for name, value in grid.expansion.facts.items()}
+    if known.expansion is not None:
+        facts |= {f"{MEANING}{name}": value for name, value in known.expansion.facts.items()}
     return Contents(variables, coordinates, units, {**check_attributes(attributes, RESERVED), **facts}), layout
 
 

@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from .._common.box import Box
 from .._core.expansion import Expansion, Mismatch
 from .._core.layout import Layout, exchange_numbers
-from .._operator.grid import GridLike, grid_of
+from .._operator.grid import GridLike, structure_of
 from .._operator.transform import AbstractTransform
 from ._attributes import Attribute
 from ._contents import BOX, CHECKSUM, RESERVED, damaged
@@ -149,7 +149,7 @@ def _read(file: AbstractFile, path: Path, grid: Any, names: Any) -> Snapshot:
     names = tuple(contents.variables) if names is None else (names,) if isinstance(names, str) else tuple(names)
     if unknown := [name for name in names if name not in contents.variables]:
         raise ValueError(f"`names` must be some of {', '.join(contents.variables)}; got {unknown[0]!r}.")
-    layout = None if grid is None else grid_of(grid, contents.space).layout
+    layout = None if grid is None else structure_of(grid, contents.space).layout
     if layout is not None and layout.true_shape != contents.lengths:
         what = "fields" if contents.space == "field" else "spectra"
         raise ValueError(

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._common.check import check_axis, check_flag
 from .._core.layout import Field
-from .._operator.grid import Grid
+from .._core.structure import Structure
 from ._panels import Axes, axes_for, titles_for
 from ._planes import Reduction, reduced_plane
 
@@ -48,7 +48,7 @@ class Style:
 
 
 def draw_cuts(
-    grid: Grid, field: Field, normal: int | None, cuts: Sequence[Cut], reduce: Reduction, style: Style
+    grid: Structure, field: Field, normal: int | None, cuts: Sequence[Cut], reduce: Reduction, style: Style
 ) -> list[Axes]:
     """Draw every cut of every component, normal to axis `normal`. The images share colour limits and one colour bar.
 
@@ -95,7 +95,7 @@ def _draw(panel: Axes, plane: np.ndarray, across: np.ndarray, up: np.ndarray, co
     return panel.pcolormesh(across, up, plane, rasterized=True, **colours)
 
 
-def _plane_axes(grid: Grid, normal: int | None, vertical: Any) -> tuple[int, int]:
+def _plane_axes(grid: Structure, normal: int | None, vertical: Any) -> tuple[int, int]:
     """Return the horizontal and the vertical axis of a plane normal to axis `normal`."""
     first, last = (axis for axis in range(grid.ndim) if axis != normal)
     axis = last if vertical is None else check_axis("vertical", vertical, grid.ndim)

@@ -13,15 +13,16 @@ from .._common.blocks import Blocks
 from .._common.broadcast import along
 from .._common.byte_order import device_array
 from .._core.layout import Field, Layout
-from .._operator.grid import Grid, grid_of
+from .._core.structure import Structure
+from .._operator.grid import structure_of
 from .._operator.transform import AbstractTransform
 
 
 Reduction = Literal["max", "min", "sum"]
 
 
-def drawable_grid(grid: Any, field: Any, *, real: bool = True) -> Grid:
-    """Return the grid of a field with at most one leading axis. Raises an error for a field that cannot be drawn.
+def drawable_structure(grid: Any, field: Any, *, real: bool = True) -> Structure:
+    """Return the structure of a field with at most one leading axis. Raises an error for a field that cannot be drawn.
 
     With `real=False`, the field may be complex.
     """
@@ -33,7 +34,7 @@ def drawable_grid(grid: Any, field: Any, *, real: bool = True) -> Grid:
         raise TypeError(f"`field` must be real; got {field.dtype}. Draw `field.real`, `field.imag` or `abs(field)`.")
     if isinstance(grid, AbstractTransform):
         _ = grid.box_lengths  # Walls need a box.
-    known = grid_of(grid)
+    known = structure_of(grid)
     known.layout.check(field)
     if np.ndim(field) > known.ndim + 1 or 0 in np.shape(field):
         raise ValueError(
@@ -43,7 +44,7 @@ def drawable_grid(grid: Any, field: Any, *, real: bool = True) -> Grid:
     return known
 
 
-def reduced_plane(grid: Grid, field: Field, axis: int, weights: np.ndarray, reduce: Reduction) -> np.ndarray:
+def reduced_plane(grid: Structure, field: Field, axis: int, weights: np.ndarray, reduce: Reduction) -> np.ndarray:
     """Return the field reduced along an axis, as a NumPy array on every process.
 
     `weights` has one weight for each point along the axis. Points of weight zero are ignored, even if they are NaN.

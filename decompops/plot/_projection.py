@@ -9,7 +9,7 @@ from .._common.check import check_axis
 from .._core.layout import Field
 from .._operator.grid import GridLike
 from ._image import Cut, Limits, Style, draw_cuts
-from ._planes import Reduction, drawable_grid
+from ._planes import Reduction, drawable_structure
 
 
 def projection(
@@ -54,7 +54,7 @@ def projection(
     **Raises:** the errors of `slice`; `ValueError` if the grid does not have three axes, or if no point lies between
     the coordinates in `between`.
     """
-    known = drawable_grid(grid, field)
+    known = drawable_structure(grid, field)
     style = Style(vertical, limits, cmap, log, ax, title, label)
     if known.ndim != 3:
         raise ValueError(f"`grid` must have three axes for a projection; got {known.layout.true_shape}.")

@@ -8,9 +8,10 @@ import numpy as np
 
 from .._common.check import check_axis
 from .._core.layout import Field
-from .._operator.grid import Grid, GridLike
+from .._core.structure import Structure
+from .._operator.grid import GridLike
 from ._image import Cut, Limits, Style, draw_cuts
-from ._planes import drawable_grid
+from ._planes import drawable_structure
 
 
 def slice(
@@ -67,7 +68,7 @@ def slice(
     **Raises:** `ImportError` if matplotlib is not installed; `TypeError` if `field` is complex or traced; `ValueError`
     if the shape of `field` does not fit the grid, if a plane lies outside the grid, or if another argument is invalid.
     """
-    known = drawable_grid(grid, field)
+    known = drawable_structure(grid, field)
     style = Style(vertical, limits, cmap, log, ax, title, label)
     if known.ndim not in (2, 3):
         raise ValueError(f"`grid` must have two or three axes for a slice; got {known.layout.true_shape}.")
@@ -88,7 +89,7 @@ def slice(
     return axes if several or np.ndim(field) > known.ndim else axes[0]
 
 
-def _numbers(grid: Grid, axis: int, index: Any, at: Any) -> list[int]:
+def _numbers(grid: Structure, axis: int, index: Any, at: Any) -> list[int]:
     """Return the indices of the planes along `axis`."""
     points, length = grid.points(axis), grid.lengths[axis]
     if at is not None:

@@ -15,7 +15,7 @@ from ..spectral import power_spectrum
 from ..spectral._check import check_fft
 from ._curves import DASHES, decorate
 from ._panels import Axes, axes_for
-from ._planes import drawable_grid
+from ._planes import drawable_structure
 
 
 def spectrum(
@@ -70,7 +70,7 @@ def spectrum(
     for slope in slopes:
         check_number("slopes", slope)
     check_fft(fft)
-    drawable_grid(fft, field, real=not fft.takes_complex)
+    drawable_structure(fft, field, real=not fft.takes_complex)
     measured = power_spectrum(fft, field, edges=edges)
     # Components may be sharded, so the devices sum them. The result is replicated.
     power = jnp.sum(measured.power, 0) if measured.power.ndim > 1 else measured.power

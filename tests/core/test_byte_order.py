@@ -33,7 +33,7 @@ CASES = {
     "transpose": (dops.Transpose(DEC, "z", "x"), np.arange(64, dtype=np.int16).reshape(SHAPE)),
     "stencil": (STENCIL, SCALAR),
     "stencil.H": (STENCIL.H, SCALAR),
-    "transform.mean": (REAL.mean, SCALAR),
+    "transform.volume_mean": (REAL.volume_mean, SCALAR),
     "poisson": (spectral.Poisson(REAL), SCALAR),
     "gradient": (spectral.Gradient(REAL), SCALAR),
     "divergence.H": (spectral.Divergence(REAL).H, SCALAR),

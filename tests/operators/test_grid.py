@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from decompops import io, plot
-from decompops._operator.grid import grid_of
+from decompops._operator.grid import structure_of
 
 import example
 from helpers import make_mesh, random_field
@@ -60,13 +60,13 @@ def assert_points(known):
 
 @pytest.mark.parametrize("grid", [FFT, DEC, DEC.layout()], ids=["transform", "decomposition", "layout"])
 def test_points_of_a_field(grid):
-    known = grid_of(grid)
+    known = structure_of(grid)
     assert known.layout == DEC.layout()
     assert_points(known)
 
 
 def test_modes_of_a_spectrum():
-    known = grid_of(FFT, "spectrum")
+    known = structure_of(FFT, "spectrum")
     assert known.layout == FFT.out_layout
     found = known.coordinates()
     assert list(found) == ["kx", "ky", "kz"]
@@ -74,12 +74,12 @@ def test_modes_of_a_spectrum():
         n, length = SHAPE[axis], BOX.lengths[axis]
         np.testing.assert_allclose(k, 2 * np.pi * (np.fft.rfftfreq if axis == 2 else np.fft.fftfreq)(n, length / n))
     kept = dops.FFT3D(make_mesh((2, 4)), shape=(16, 16, 16), box=BOX, modes=(8, 8, 8))
-    kx = grid_of(kept, "spectrum").coordinates()["kx"]
+    kx = structure_of(kept, "spectrum").coordinates()["kx"]
     np.testing.assert_allclose(abs(kx), abs(2 * np.pi * np.fft.fftfreq(8, 1 / 8)))
 
 
 def test_a_layout_does_not_know_wavenumbers():
-    known = grid_of(FFT.out_layout, "spectrum")
+    known = structure_of(FFT.out_layout, "spectrum")
     assert known.layout == FFT.out_layout
     assert known.coordinates() == {}
 
@@ -103,7 +103,7 @@ def test_one_error_for_all(tmp_path, plain, use, grid):
 
 
 def test_other_errors(plain):
-    find, fft = plain._operator.grid.grid_of, plain.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8))
+    find, fft = plain._operator.grid.structure_of, plain.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8))
     for error, message, call in (
         (TypeError, "`grid` must be a transform with", lambda: find(fft.decomposition, "spectrum")),
         (ValueError, r"`space` must be one of \('field', 'spectrum'\)", lambda: find(fft, "k")),

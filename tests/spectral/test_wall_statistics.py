@@ -186,12 +186,12 @@ def test_spectra_in_planes(bases, shape, sizes, kind, across):
         (
             lambda d: (d.Cosine(1, orthogonal=True), d.Fourier(), d.Fourier(half=True)),
             "mean_square",
-            r"must not have orthogonal weights along x.*`fft.mean\(abs",
+            r"must not have orthogonal weights along x.*`fft.volume_mean\(abs",
         ),
         (
             lambda d: (d.Fourier(), d.Fourier(half=True), d.Chebyshev(1)),
             "mean_square",
-            r"got Chebyshev\(type=1\)\. For the field u, compute `fft.mean\(abs",
+            r"got Chebyshev\(type=1\)\. For the field u, compute `fft.volume_mean\(abs",
         ),
         (
             lambda d: (d.Fourier(), d.Fourier(), d.Fourier(half=True)),

@@ -238,7 +238,7 @@ def functions(t: dict, ndim: int) -> dict[str, Entry]:
         "mean": Entry(dec.mean, field, v),
         "norm": Entry(dec.norm, field, v),
         "vdot": Entry(lambda u: dec.vdot(u, u), field, v),
-        "Transform.mean": Entry(walls.mean, walls.in_layout, v),
+        "Transform.volume_mean": Entry(walls.volume_mean, walls.in_layout, v),
         "divergence": flow(channel.divergence),
         "wall_slopes": flow(channel.wall_slopes),
         "gradient_squares": flow(channel.gradient_squares),

@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ... import FFT, Decomposition
-from ..._operator.placed import Placed
+from ... import FFT, Decomposition, HaloExchange
 from ...extend import AbstractTransform, Plan, check_fft, check_shape
 from ...nn._fno import FNOBlock
 from ...pde import ETDRK, NavierStokes
@@ -178,8 +177,8 @@ def _fno(dec: Decomposition, dtype: np.dtype, *, gradient: bool) -> Problem:
         return eqx.tree_at(where, block, parameters)(v)
 
     def loss(*arguments):
-        # The bias of the layer also fills padding cells, which `Placed` sets to zero.
-        return jnp.sum(Placed(dec)(layer(*arguments)) ** 2) / 2
+        # The bias of the layer also fills padding cells, which a halo exchange of width zero sets to zero.
+        return jnp.sum(HaloExchange(dec, 0)(layer(*arguments)) ** 2) / 2
 
     weight = Operand(dtype, block.spectral.weight_layout.blocks)
     arguments = transform.field(WIDTH), weight, Operand(dtype, None, (WIDTH, WIDTH)), Operand(dtype, None, (WIDTH,))
