@@ -123,6 +123,7 @@ def test_some_programs_in_axes_of_another_type(kind):
 
 
 @pytest.mark.sweep
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("ndim", SIZES)
 @pytest.mark.parametrize("kind", ["explicit", "auto"])
 def test_programs_in_axes_of_another_type(kind, ndim):
@@ -130,6 +131,7 @@ def test_programs_in_axes_of_another_type(kind, ndim):
 
 
 @pytest.mark.sweep
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("ndim", SIZES)
 @pytest.mark.parametrize("kind", ["explicit", "auto"])
 def test_programs_under_strict_modes(kind, ndim):
@@ -172,6 +174,7 @@ def on_one_device(ndim: int) -> dict[str, Entry]:
 
 
 @pytest.mark.sweep
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("ndim", SIZES)
 @pytest.mark.parametrize("kind", ["explicit", "auto"])
 @pytest.mark.parametrize("wrap", [jax.jit, lambda function: function], ids=["jit", "eager"])
@@ -182,7 +185,8 @@ def test_values_where_a_mesh_axis_is_left_over(wrap, kind, ndim):
 
 
 @pytest.mark.parametrize(
-    ("mode", "names"), FEW_OF_MODES + [pytest.param(mode, None, marks=pytest.mark.sweep) for mode in STRICT]
+    ("mode", "names"),
+    FEW_OF_MODES + [pytest.param(mode, None, marks=[pytest.mark.sweep, pytest.mark.timeout(3600)]) for mode in STRICT],
 )
 def test_eager_calls_under_strict_modes(mode, names):
     """Under `disable_jit` on Explicit axes, JAX's own functions need `jax.set_mesh`.
