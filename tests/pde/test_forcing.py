@@ -26,7 +26,7 @@ class Drag(AbstractProducts):
 
     fft: dops.FFT | dops.Transform
     dealiasing: ClassVar = None
-    first_basis: ClassVar = dops.Chebyshev
+    first_basis: ClassVar = (dops.Chebyshev,)
 
     def __call__(self, t, u, args=None):
         return -u
