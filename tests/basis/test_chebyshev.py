@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.fft
-from decompops._basis.base import Run
+from decompops.extend import Run
 from decompops.tools.hlo import collectives
 from numpy.polynomial import chebyshev
 

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import scipy.fft
 from decompops._basis import real_to_real as lines_by_fft
-from decompops._basis.base import Run
-from decompops._basis.cosine import Cosine, RealToReal, Sine
-from decompops._basis.points import Identity, Points
+from decompops._basis.points import Identity
+from decompops.extend import Cosine, Points, RealToReal, Run, Sine
 
 from dense import real_to_real, run_matrix
 from helpers import assert_close, make_mesh, random_field

@@ -4,9 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.signal
-from decompops._basis.base import AbstractBasis, Run
-from decompops._basis.cosine import Cosine
-from decompops._basis.fourier import DFT, Fourier
+from decompops.extend import DFT, AbstractBasis, Cosine, Fourier, Run
 
 from dense import run_matrix
 from helpers import assert_close, random_field

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from beartype import beartype
 from beartype.roar import BeartypeCallHintParamViolation
-from decompops._backend.base import Call
+from decompops.extend import Call
 from jax.sharding import AxisType, PartitionSpec as P
 
 from helpers import (

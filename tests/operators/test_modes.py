@@ -6,7 +6,7 @@ import decompops as dops
 import jax
 import numpy as np
 import pytest
-from decompops._backend.base import Call
+from decompops.extend import Call
 from decompops.tools.hlo import collectives
 from jax.sharding import PartitionSpec as P
 

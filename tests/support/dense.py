@@ -4,12 +4,21 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from decompops._basis.base import Run
-from decompops._basis.cosine import RealToReal
-from decompops._basis.fourier import DFT
-from decompops._common.blocks import Blocks
-from decompops._plan.plan import Plan
-from decompops._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
+from decompops.extend import (
+    DFT,
+    AbstractStage,
+    Blocks,
+    Clear,
+    Crop,
+    Extend,
+    LocalTransform,
+    Move,
+    Plan,
+    RealToReal,
+    Resize,
+    Run,
+    Scale,
+)
 
 
 def along(u: np.ndarray, axis: int, matrix: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.fft
 from decompops._operator.derived import Derived
-from decompops._operator.planned import plan_in_form
+from decompops.extend import plan_in_form
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 

@@ -8,14 +8,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.fft
-from decompops._backend.base import Call
-from decompops._basis.cosine import RealToReal
-from decompops._basis.fourier import DFT
-from decompops._common.blocks import Blocks
 from decompops._core.primitive import apply
 from decompops._plan.lower import Chunks, schedule
-from decompops._plan.plan import Plan
-from decompops._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
+from decompops.extend import (
+    DFT,
+    AbstractStage,
+    Blocks,
+    Call,
+    Clear,
+    Crop,
+    Extend,
+    LocalTransform,
+    Move,
+    Plan,
+    RealToReal,
+)
 from jax.sharding import Mesh
 
 from checks import assert_block, distributed, in_pieces
