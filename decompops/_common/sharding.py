@@ -128,6 +128,17 @@ def map_blocks(
     return mapped
 
 
+def on_devices_of(mesh: Mesh | AbstractMesh, x: Array) -> Array:
+    """Return `x` replicated over the devices of `mesh` if an eager call runs in axes of another type; otherwise `x`.
+
+    There, a program whose inputs are not sharded has no other way to know its devices: see `map_blocks`.
+    """
+    own = mesh_in_context(mesh)
+    if own == mesh or isinstance(x, Tracer) or isinstance(jnp.zeros(()), Tracer):
+        return x
+    return jax.device_put(x, NamedSharding(mesh_with_devices(own, x), PartitionSpec()))
+
+
 def manual_axes() -> set[str]:
     """Return the mesh axes that a surrounding `jax.shard_map` maps over."""
     return _axes_of_kind(jax.sharding.get_abstract_mesh(), AxisType.Manual)

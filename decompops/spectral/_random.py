@@ -19,7 +19,7 @@ from .._basis.fourier import Fourier
 from .._common.blocks import axis_names
 from .._common.box import Box
 from .._common.remember import keep_if_traced
-from .._common.sharding import manual_axes, mesh_in_context, mesh_with_devices
+from .._common.sharding import manual_axes, mesh_in_context, mesh_with_devices, on_devices_of
 from .._core.decomposition import Decomposition
 from .._operator.fft import FFT
 from .._operator.transform import real_dtype
@@ -122,7 +122,7 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "_"], *,
         )
     if not isinstance(key, Tracer):
         mesh_with_devices(mesh_in_context(dec.mesh), key)  # This raises an error if the mesh has no devices.
-    return _white_noise(dec, key, real_dtype(dtype))
+    return _white_noise(dec, on_devices_of(dec.mesh, key), real_dtype(dtype))
 
 
 @eqx.filter_jit
