@@ -129,9 +129,9 @@ def map_blocks(
 
 
 def on_devices_of(mesh: Mesh | AbstractMesh, x: Array) -> Array:
-    """Return `x` replicated over the devices of `mesh` if an eager call runs in axes of another type; otherwise `x`.
+    """Return `x`, replicated over the devices of `mesh` in an eager call inside `auto_axes` or `explicit_axes`.
 
-    There, a program whose inputs are not sharded has no other way to know its devices: see `map_blocks`.
+    There, `map_blocks` names a mesh without devices. So JAX learns the devices of a program from its sharded inputs.
     """
     own = mesh_in_context(mesh)
     if own == mesh or isinstance(x, Tracer) or isinstance(jnp.zeros(()), Tracer):

@@ -82,7 +82,7 @@ def resolve_backend(backend: AbstractBackend | str | None, mesh: Mesh | Abstract
 def working_backend(backend: AbstractBackend | str | None, mesh: Mesh | AbstractMesh) -> AbstractBackend:
     """Return the backend for an operator on `mesh`: see `resolve_backend`. Raises an error if it does not work there.
 
-    Also warns of a host with too few threads.
+    Warns if XLA has too few threads for the CPU devices of `mesh`.
     """
     chosen = resolve_backend(backend, mesh)
     chosen.check(mesh)

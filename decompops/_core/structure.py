@@ -56,13 +56,13 @@ class Structure:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the grid axes: x, y, z for points; kx, ky, kz for the modes of a spectrum."""
-        names = axis_names(self.layout.blocks.ndim)
+        names = axis_names(self.ndim)
         return tuple(f"k{name}" for name in names) if self.space == "spectrum" else names
 
     @property
     def lengths(self) -> tuple[float, ...]:
         """The length of the box along each axis; 2π if there is no box. The lengths must not be traced."""
-        box = self.layout.box or Box().with_axes(self.layout.blocks.ndim)
+        box = self.layout.box or Box().with_axes(self.ndim)
         return tuple(map(float, cast(tuple, box.lengths)))
 
     def points(self, axis: int) -> np.ndarray:

@@ -38,7 +38,7 @@ class AbstractTyped(eqx.Module):
     @property
     def is_bound(self) -> bool:
         """Whether the mesh and the shape of the grid are known. If not, each call takes them from its array."""
-        return True
+        return not is_unbound(getattr(self, "decomposition", None))
 
     @property
     def title(self) -> str:
@@ -70,10 +70,6 @@ class AbstractOperator(AbstractTyped):
         decomposition: ClassVar[OperatorDecomposition]
     else:
         decomposition: AbstractVar[OperatorDecomposition]
-
-    @property
-    def is_bound(self) -> bool:
-        return not is_unbound(self.decomposition)
 
     def __repr__(self) -> str:
         return self.signature if self.is_bound else f"{self.title}  (on the grid of its input)"

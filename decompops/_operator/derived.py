@@ -94,7 +94,7 @@ class AbstractDerivable(AbstractOperator):
     @property
     def inverse(self) -> "AbstractDerivable":
         """The inverse operator. Raises `AttributeError` if there is none."""
-        if not (example_of(self) if is_unbound(self.decomposition) else self).is_invertible:
+        if not (self if self.is_bound else example_of(self)).is_invertible:
             raise AttributeError(f"`{self.__name__}` has no inverse.")
         return _derived(self, Form(inverted=True))
 

@@ -32,7 +32,7 @@ def structure_of(grid: Any, space: Space = "field") -> Structure:
     if isinstance(grid, Decomposition) and space == "spectrum":
         raise TypeError('`grid` must be a transform with `space="spectrum"`, such as `FFT3D`; got a `Decomposition`.')
     if isinstance(grid, AbstractTransform):
-        found = replace(grid.out_structure if space == "spectrum" else grid.in_structure, bases=grid.bases)
+        found = grid.out_structure if space == "spectrum" else replace(grid.in_structure, bases=grid.bases)
     else:
         layout = grid if isinstance(grid, Layout) else grid.layout()
         found = Structure(layout, space=space, bases=(Points(),) * layout.blocks.ndim)

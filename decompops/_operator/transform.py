@@ -125,7 +125,7 @@ class AbstractTransform(AbstractPlanned):
         **Returns:** one real array for each grid axis, in radians per unit of length, always in the order of the grid
         axes. Wavenumbers are zero in the padding, and along axes that are not transformed.
 
-        **Raises:** `ValueError` if the transform was built without `shape`, or with walls and without `box`.
+        **Raises:** `ValueError` if the transform has no `shape`, or if it has walls but no `box`.
         `TypeError` if `dtype` is not real.
         """
         lengths, dtype = self.box_lengths, real_dtype(dtype)

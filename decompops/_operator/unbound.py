@@ -137,7 +137,7 @@ def is_unbound(decomposition: Any) -> bool:
 
 
 def bound(module: _T, x: Any, *, local: bool = False) -> _T:
-    """Return a copy of an unbound operator or layer for arrays of the shape of `x`, on the mesh of `x`.
+    """Return a bound copy of an operator or layer, for arrays that have the mesh and the shape of `x`.
 
     With `local=True`, `x` is one block inside a `shard_map`. Raises `ValueError` if the mesh of `x` is not known, or if
     the shape of `x` does not tell the lengths of the grid.

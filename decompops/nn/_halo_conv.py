@@ -20,7 +20,7 @@ from .._operator.base import AbstractTyped
 from .._operator.placed import Placed
 from .._operator.stencil import Stencil
 from .._operator.transform import real_dtype
-from .._operator.unbound import MeshOrDecomposition, OperatorDecomposition, bound, decomposition_of, is_unbound
+from .._operator.unbound import MeshOrDecomposition, OperatorDecomposition, bound, decomposition_of
 from ._channels import check_channels, layer_title
 
 
@@ -101,10 +101,6 @@ class HaloConv(AbstractTyped):
             dtype=real_dtype(dtype),
             key=key,
         )
-
-    @property
-    def is_bound(self) -> bool:
-        return not is_unbound(self.decomposition)
 
     @property
     def title(self) -> str:

@@ -1,7 +1,7 @@
 """`AbstractElliptic`: equations with the Laplacian, also between two walls across the first axis."""
 
 import abc
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 
 import jax.numpy as jnp
 from equinox import AbstractVar
@@ -63,7 +63,11 @@ class AbstractElliptic(AbstractSpectralOperator):
                     f"`walls` must be None for the basis {basis} along {name}, which sets the conditions itself; got "
                     f"{self.walls!r}. `walls` is for `Cells` and `Chebyshev`."
                 )
-        elif not isinstance(self.walls, tuple) or len(self.walls) != 2 or not {*self.walls} <= {"dirichlet", "neumann"}:
+        elif (
+            not isinstance(self.walls, tuple)
+            or len(self.walls) != 2
+            or any(w not in get_args(Wall) for w in self.walls)
+        ):
             raise ValueError(
                 f'`walls` must be "dirichlet" or "neumann" for the basis {basis} along {name}, or a pair of these, '
                 f'such as ("dirichlet", "neumann"); got {self.walls!r}.'

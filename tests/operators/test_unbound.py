@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decompops._operator.unbound import bound
 from jax.sharding import PartitionSpec as P
 
 from helpers import assert_close, assert_transposed, make_mesh, put, random_field
@@ -41,6 +42,13 @@ def test_results_are_those_of_a_bound_operator(mesh, missing):
     assert_close(rolled, np.roll(U, (1, 0, -2), (0, 1, 2)))
     stencil = dops.Stencil(known.get("mesh"), lambda b: b[..., 2:, :, :], (1, 0, 0), shape=known.get("shape"))
     assert_close(stencil(x), np.roll(U, -1, 0))
+
+
+def test_a_bound_copy_is_made_once_for_each_shape(mesh):
+    fft, x = dops.FFT3D(mesh), put(mesh, U, "x", "y", None)
+    assert bound(fft, x) is bound(dops.FFT3D(mesh), 2 * x)
+    assert bound(fft, x) is not bound(fft, put(mesh, U[:2], "x", "y", None))
+    assert bound(fft, x).decomposition == dops.Decomposition(mesh, shape=SHAPE)
 
 
 def test_transformations(mesh):

@@ -296,6 +296,7 @@ def cells_of(package) -> dops.Cells:
             ValueError,
             "`walls` must be given for values at walls; got Poisson without walls",
         ),
+        (lambda d: of_shape(d, walls=([], "neumann")), ValueError, '`walls` must be "dirichlet" or "neumann".*; got'),
         (lambda d: of_shape(d, shift=0, walls="neumann"), ValueError, "For `shift=0`, use `Poisson`"),
         (lambda d: of_shape(d, shift=-1.0), ValueError, "`shift` must be a finite number of at least 0; got -1.0"),
         (
