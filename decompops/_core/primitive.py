@@ -1,8 +1,7 @@
 """The JAX primitive that runs every distributed operator, and its form for one block inside a `shard_map`.
 
 The only parameter of both primitives is a hashable `Call`. The rules for JAX's transformations are written once, in
-this file, which is the only one that uses JAX's extension interface. docs/design.md explains why this is a primitive
-and not a `custom_vjp` or a bare `shard_map`.
+this file. docs/design.md explains why this is a primitive and not a `custom_vjp` or a bare `shard_map`.
 """
 
 import functools
@@ -15,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
-from jax.errors import ConcretizationTypeError
-from jax.extend.core import Primitive, concrete_or_error
+from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
@@ -25,35 +23,28 @@ from .._backend.execute import run_on_block
 from .._backend.xla.backend import XLA
 from .._common.blocks import entry_names
 from .._common.memory_layout import exported
+from .._common.placement import batch_of, batch_of_concrete, place_field
 from .._common.sharding import (
     array_spec,
-    batch_of,
-    batch_of_concrete,
     explicit_spec,
-    is_placed,
     manual_axes,
     map_blocks,
     mesh_in_context,
     mesh_with_devices,
     no_devices,
-    place_field,
-    refuse_other_devices,
     result_sharding,
 )
 
 
 def apply(call: Call, x: Array) -> Array:
     """Apply the plan of `call` to a field `x` of global shape `(*batch, *call.plan.source.shape)`."""
-    source = call.plan.source
     if (mesh := mesh_in_context(call.mesh)) is not call.mesh:
         call = replace(call, mesh=mesh)
-    if is_placed(x, call.mesh, source.mesh_axes, source.spec):
-        call.backend.prepare(call, x.dtype)
-        # `_run` returns the same result as `bind` in less time. But inside a `shard_map`, `bind` is needed.
-        return operator_p.bind(x, call=call) if manual_axes() else _run(x, call)
-    x = _placed(call, x)
+    x = place_field(x, call.mesh, call.plan.source, call.batch)
     call.backend.prepare(call, x.dtype)
-    return operator_p.bind(x, call=call)
+    if isinstance(x, Tracer) or isinstance(call.mesh, AbstractMesh) or manual_axes():
+        return operator_p.bind(x, call=call)
+    return _run(x, call)  # The result is the same, in less time.
 
 
 def apply_to_block(call: Call, block: Array) -> Array:
@@ -65,29 +56,6 @@ def apply_to_block(call: Call, block: Array) -> Array:
 def apply_on_one_device(call: Call, x: Array) -> Array:
     """Apply the plan of `call`, which does not shard the grid, to an array that is on no mesh."""
     return block_p.bind(x, call=call)
-
-
-def known(x: Array) -> Array:
-    """Return the value of `x` if it is known, else `x`. In eager `jax.grad`, for example, tracers have values."""
-    if not isinstance(x, Tracer):
-        return x
-    try:
-        value = concrete_or_error(None, x)
-    except ConcretizationTypeError:
-        return x
-    return value if isinstance(value, Array) else x  # The value may be a NumPy array, which lies on no device.
-
-
-def _placed(call: Call, x: Array) -> Array:
-    """Return `x` with the sharding that the plan starts from. Raises `ValueError` for an array on other devices."""
-    source = call.plan.source
-    if not manual_axes():
-        if is_placed(value := known(x), call.mesh, source.mesh_axes, source.spec):
-            return x  # To place it again would also place its tangent, which JAX refuses on other devices.
-        lead = [None] * (x.ndim - source.ndim)
-        spec = PartitionSpec() if source.padded_axes else PartitionSpec(*lead, *source.spec)
-        refuse_other_devices(value, call.mesh, spec)
-    return place_field(x, call.mesh, call.plan.mesh_axes, source.spec, call.batch)
 
 
 operator_p = Primitive("distributed_operator")
@@ -111,7 +79,8 @@ def _evaluate(x: Array | np.ndarray, *, call: Call) -> Array:
     x = x if isinstance(x, Array) else jnp.asarray(x)  # `jax.grad` passes NumPy arrays on unchanged.
     if isinstance(call.mesh, AbstractMesh):  # The devices are known only here, after all transformations.
         call = replace(call, mesh=mesh_with_devices(mesh_in_context(call.mesh), x))
-    return _run(_placed(call, x), call)  # A function that `jax.linearize` returns binds its tangent as it is.
+    x = place_field(x, call.mesh, call.plan.source, call.batch)
+    return _run(x, call)  # A function that `jax.linearize` returns binds its tangent as it is.
 
 
 def _run(x: Array, call: Call) -> Array:
@@ -189,8 +158,10 @@ def _of_any_type(x: Array, *, call: Call) -> Array:
     """
     if not all(isinstance(n, int) for n in x.shape):
         return jax.lax.map(functools.partial(_of_any_type, call=replace(call, batch=call.batch[1:])), x)
-    typed = any(explicit_spec(call.mesh, call.plan.source.spec))
-    return _block_map(_placed(call, x) if typed else x, call=call)
+    source = call.plan.source
+    if any(explicit_spec(call.mesh, source.spec)):
+        x = place_field(x, call.mesh, source, call.batch)
+    return _block_map(x, call=call)
 
 
 def _lower_function(function: Callable, ctx, x, call: Call):

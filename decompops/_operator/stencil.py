@@ -14,7 +14,8 @@ from jaxtyping import Shaped
 from .._backend.base import AbstractBackend
 from .._common.blocks import Blocks, Pencil
 from .._common.byte_order import device_array
-from .._common.sharding import manual_axes, place
+from .._common.placement import place
+from .._common.sharding import manual_axes
 from .._common.typed import reshape_behind
 from .._core.layout import Layout
 from .._core.structure import Structure

@@ -22,7 +22,8 @@ from .._common.blocks import Blocks, axis_names
 from .._common.box import Box, Number
 from .._common.byte_order import device_array
 from .._common.check import check_flag, check_up_to
-from .._common.sharding import manual_axes, place
+from .._common.placement import place
+from .._common.sharding import manual_axes
 from .._core import reductions as reductions
 from .._core.decomposition import Decomposition, storage_order
 from .._core.expansion import Expansion

@@ -20,10 +20,11 @@ from .._basis.points import Points
 from .._common.blocks import flat_names
 from .._common.byte_order import device_array
 from .._common.compat import partitions
-from .._common.sharding import array_spec, entries_of, explicit_spec, manual_axes, mesh_of, place as put
+from .._common.placement import known, place as put
+from .._common.sharding import array_spec, entries_of, explicit_spec, manual_axes, mesh_of
 from .._common.typed import batch_in_type, plain
 from .._core.config import resolve_backend
-from .._core.primitive import apply, apply_on_one_device, known
+from .._core.primitive import apply, apply_on_one_device
 from .._operator.transform import check_norm
 from .._plan.plan import Plan
 from .._plan.route import NoRouteError

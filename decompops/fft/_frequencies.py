@@ -10,7 +10,8 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Shaped
 
-from .._common.sharding import ambient_mesh, mesh_of, place
+from .._common.placement import place
+from .._common.sharding import ambient_mesh, mesh_of
 from .._common.typed import as_on_auto_axes
 from ._call import as_array, check_array_axes, refuse_blocks
 from ._fourier import AnyMesh, OutSharding, X

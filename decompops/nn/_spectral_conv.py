@@ -16,8 +16,8 @@ from jax.sharding import NamedSharding
 from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._common.check import check_count, check_up_to
+from .._common.placement import place
 from .._common.remember import remembered
-from .._common.sharding import place
 from .._core.layout import Layout
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped

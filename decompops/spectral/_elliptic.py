@@ -16,7 +16,7 @@ from .._basis.chebyshev import Chebyshev
 from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import aligned
-from .._common.sharding import place
+from .._common.placement import place
 from .._core.layout import check_global
 from ._across import AbstractAcross, Wall
 from ._cells import CellsAcross
