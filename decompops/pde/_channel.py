@@ -14,6 +14,7 @@ from ..spectral import _vector
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ._equation import Time
 from ._forcing import Forcing, add_forcing, check_forcing
+from ._products import velocity_and_vorticity
 from ._stokes import stokes
 from ._wall_flow import AbstractWallFlow
 
@@ -67,10 +68,8 @@ class Channel(AbstractWallFlow):
         check_forcing(self)
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        modes, ndim = self.modes(u), self.ndim
-        vorticity = self.vorticity(modes, _vector.components(u, ndim))
-        fields = _vector.components(self.to_grid(_vector.joined((u, _vector.stack(vorticity, ndim)), ndim)), ndim)
-        force = self.from_grid(_vector.stack(_vector.cross(fields[:ndim], fields[ndim:]), ndim))
+        velocity, vorticity = velocity_and_vorticity(self, self.nabla(u), u)
+        force = self.from_grid(_vector.stack(_vector.cross(velocity, vorticity), self.ndim))
         return add_forcing(force + self.driving(u, self.drive), self.forcing, t, u, args)
 
     def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:

@@ -91,11 +91,11 @@ class RayleighBenard(AbstractWallFlow):
         check_forcing(self)
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        modes, ndim = self.modes(u), self.ndim
+        nabla, ndim = self.nabla(u), self.ndim
         *velocity, temperature = _vector.components(u, ndim)
-        slopes = (modes.across(temperature), *(modes.along(axis, temperature) for axis in range(1, ndim)))
-        spectra = (*velocity, *slopes, *self.vorticity(modes, tuple(velocity)))
-        fields = _vector.components(self.to_grid(_vector.stack(spectra, ndim)), ndim)
+        slopes = (nabla.rise(axis, temperature) for axis in range(ndim))
+        spectra = _vector.stack((*velocity, *slopes, *nabla.rotation(u)), ndim)
+        fields = _vector.components(self.to_grid(spectra), ndim)
         speed, gradient, vorticity = fields[:ndim], fields[ndim : 2 * ndim], fields[2 * ndim :]
         carried = _vector.total(a * b for a, b in zip(speed, gradient))
         products = self.from_grid(_vector.stack((*_vector.cross(speed, vorticity), -carried), ndim))

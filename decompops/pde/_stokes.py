@@ -22,36 +22,26 @@ class WallModes(NamedTuple):
     """The modes of a spectrum between two walls.
 
     - `lines`: the Chebyshev coefficients of each mode along the first axis.
-    - `k`: the wavenumbers along the other axes, with zero in place of Nyquist wavenumbers. They broadcast against
-        Chebyshev coefficients and against the arrays that `lines.pairs` returns.
+    - `nabla`: first derivatives. Those along the walls also apply to the arrays that `lines.pairs` returns.
     - `squared`: the sum of the squared wavenumbers along the walls, with Nyquist wavenumbers: minus the symbol of the
         Laplacian along the walls.
     - `slope`: `dξ/dx`, where ξ from -1 to 1 is the argument of the Chebyshev polynomials.
     """
 
     lines: Lines
-    k: tuple[Array, ...]
+    nabla: _vector.Nabla
     squared: Array
     slope: Array
 
     @property
     def squared_slopes(self) -> Array:
-        """The sum of the squares of `k`: minus the symbol of the divergence of a gradient along the walls."""
-        return _vector.squared(self.k)
+        """Minus the symbol of the divergence of a gradient along the walls."""
+        return _vector.squared(self.nabla.k[1:])
 
     @property
     def is_uniform(self) -> Array:
         """Whether all first derivatives of a mode along the walls are zero, as in the mean."""
         return self.squared_slopes == 0
-
-    def across(self, u: Array) -> Array:
-        """Return the coefficients of the derivative along the first axis."""
-        lines = self.lines
-        return lines.coefficients(_vector.times(self.slope, lines.derivative(lines.pairs(u))))
-
-    def along(self, axis: int, u: Array) -> Array:
-        """Return the coefficients of the derivative along axis 1 or 2 of the grid."""
-        return _vector.times_unit(1j, self.k[axis - 1], u)
 
 
 def implicit(modes: WallModes, time: Number, integrated: Array | None = None, walls: Array | None = None) -> Array:
@@ -75,11 +65,11 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
 
     The components of u and v lie along the axis right before the grid axes.
     """
-    lines, ndim = modes.lines, modes.lines.ndim
+    lines, ndim, slope_along = modes.lines, modes.lines.ndim, modes.nabla.rise
     across, *along = map(lines.pairs, _vector.components(u, ndim))
     uniform = aligned(modes.is_uniform, across)
     # The double integral of the Laplacian of the normal velocity needs no derivative along the first axis.
-    divergence = _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
+    divergence = _vector.total(slope_along(axis, part) for axis, part in enumerate(along, 1))
     # The pressure is eliminated with the divergence of its gradient, and not with its Laplacian. So the divergence of
     # the velocity is zero in Nyquist modes, too.
     laplacian = -_vector.times(modes.squared_slopes, lines.double_integral(across))
@@ -88,7 +78,7 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
     # place, these modes hold the velocities along the walls, which solve the same kind of equation.
     unknown = [jnp.where(uniform, lines.double_integral(along[-1]), laplacian)]
     if ndim == 3:
-        vorticity = modes.along(1, along[1]) - modes.along(2, along[0])
+        vorticity = slope_along(1, along[1]) - slope_along(2, along[0])
         unknown.append(lines.double_integral(jnp.where(uniform, along[0], vorticity)))
     solved = [implicit(modes, time, part) for part in unknown]
     v = _velocity_across(
@@ -97,9 +87,9 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
     v = jnp.where(uniform, jnp.zeros((), v.dtype), v)
     slope = _vector.times(modes.slope, lines.derivative(v))
     inverse = _vector.inverse(modes.squared_slopes)
-    along = [_vector.times(inverse, modes.along(axis, slope)) for axis in range(1, ndim)]
+    along = [_vector.times(inverse, slope_along(axis, slope)) for axis in range(1, ndim)]
     if ndim == 3:
-        turn = _vector.times(inverse, modes.along(2, solved[1])), -_vector.times(inverse, modes.along(1, solved[1]))
+        turn = _vector.times(inverse, slope_along(2, solved[1])), -_vector.times(inverse, slope_along(1, solved[1]))
         along = [part + other for part, other in zip(along, turn)]
         along[0] = jnp.where(uniform, solved[1], along[0])
     along[-1] = jnp.where(uniform, solved[0], along[-1])
@@ -107,7 +97,9 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
 
 
 def _velocity_across(modes: WallModes, laplacian: Array, free: Array) -> Array:
-    """Return the normal velocity v whose `∂²v/∂x² - q² v` is `laplacian` plus multiples of `free`; q are `modes.k`.
+    """Return the normal velocity v whose `∂²v/∂x² - q² v` is `laplacian` plus multiples of `free`.
+
+    q² is `modes.squared_slopes`.
 
     The multiples are chosen so that v and its normal derivative are zero at both walls. `laplacian` is zero at the
     walls. `free` solves the equation of the implicit step without a right-hand side.

@@ -2,11 +2,10 @@
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from equinox import AbstractVar
 from jax import Array, lax
 from jaxtyping import Inexact, Shaped
 
@@ -16,18 +15,15 @@ from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import aligned, along
 from .._core.structure import Structure
-from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._chebyshev import Lines
 from ..spectral._check import check_fft
-from ..spectral._dealiasing import AbstractDealiasing, check_dealiasing
-from ..spectral._modes import inner_transform
 from ._equation import AbstractSplitEquation
-from ._products import of_products
+from ._products import AbstractProducts
 from ._stokes import WallModes
 
 
-class AbstractWallFlow(AbstractSplitEquation):
+class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
     """A flow between two no-slip walls normal to the first axis of the grid. It is periodic along the other axes.
 
     The axis right before the grid axes holds the components of a state: first the spectra of the velocity components,
@@ -35,17 +31,11 @@ class AbstractWallFlow(AbstractSplitEquation):
     communicate.
     """
 
-    if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as an argument of every constructor.
-        fft: ClassVar[AbstractTransform]
-        dealiasing: ClassVar[AbstractDealiasing | None]
-    else:
-        fft: AbstractVar[AbstractTransform]
-        dealiasing: AbstractVar[AbstractDealiasing | None]
+    first_basis = (Chebyshev,)
     scalars: ClassVar[int] = 0
 
     def __check_init__(self):
         shape = check_fft(self.fft, real=True)
-        check_dealiasing("dealiasing", self.dealiasing)
         if len(shape) not in (2, 3):
             raise ValueError(f"`fft` must transform a grid of two or three axes; got {len(shape)} axes.")
         first, *others = zip(self.fft.bases, axis_names(len(shape)))
@@ -64,20 +54,11 @@ class AbstractWallFlow(AbstractSplitEquation):
                 f"`fft` must keep at least 5 modes along {first[1]}; got modes {self.transform.modes or shape}. Pass a "
                 "larger `shape`."
             )
-        _ = self.fft.box_lengths  # Walls need a box.
 
     @property
     def ndim(self) -> int:
         """The number of axes of the grid, which is the number of velocity components."""
         return self.fft.decomposition.ndim
-
-    @property
-    def transform(self) -> AbstractTransform:
-        """The transform between fields and states: `fft` with only the modes that `dealiasing` keeps.
-
-        The axes of its spectra are stored in the order of the grid axes.
-        """
-        return inner_transform(self.fft, self.dealiasing)
 
     @property
     def in_structure(self) -> Structure:
@@ -89,42 +70,15 @@ class AbstractWallFlow(AbstractSplitEquation):
     def fields(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
         return self.transform.inverse(u)
 
-    @property
-    def products(self) -> AbstractTransform:
-        """The transform between states and fields on the grid of products."""
-        return of_products(self.transform, self.dealiasing)
-
-    def to_grid(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*field"]:
-        """Return the fields of the spectra `u` on the grid of products."""
-        return self.products.inverse(self._masked(u))
-
-    def from_grid(self, product: Shaped[Array, "*field"]) -> Inexact[Array, "*spectrum"]:
-        """Return the spectra of fields on the grid of products, with the modes of a state."""
-        return self._masked(self.products(product))
-
-    def _masked(self, u: Array) -> Array:
-        return u if self.dealiasing is None else self.dealiasing.masked(self.transform, u)
-
     def modes(self, u: Inexact[Array, "*spectrum"]) -> WallModes:
         """Return the `WallModes` of spectra with the shape and dtype of `u`."""
-        dtype = jnp.finfo(u.dtype).dtype
-        (_, *odd), (_, *even) = (self.transform.wavenumbers(dtype=dtype, nyquist=nyquist) for nyquist in (False, True))
-        lines, slope = Lines(u.shape[-self.ndim], self.ndim), -2 / jnp.asarray(self.fft.box_lengths[0], dtype)
-        return WallModes(lines, tuple(odd), _vector.squared(tuple(even)), slope)
-
-    def vorticity(self, modes: WallModes, velocity: _vector.Parts) -> _vector.Parts:
-        """Return the spectra of the vorticity components: three components in 3D, one component in 2D."""
-        if self.ndim == 2:
-            across, along = velocity
-            return (modes.across(along) - modes.along(1, across),)
-        u, v, w = velocity
-        v_x, w_x = _vector.components(modes.across(_vector.stack((v, w), 3)), 3)
-        return modes.along(1, w) - modes.along(2, v), modes.along(2, u) - w_x, v_x - modes.along(1, u)
+        _, *along = self.wavenumbers(u)
+        slope = -2 / _vector.cast(self.fft.box_lengths[0], u)
+        return WallModes(Lines(u.shape[-self.ndim], self.ndim), self.nabla(u), _vector.squared(tuple(along)), slope)
 
     def divergence(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*scalar"]:
         """Return the spectrum of the divergence of the velocity. In computed states, it is zero up to rounding."""
-        modes, (across, *along) = self.modes(u), _vector.components(u, self.ndim)[: self.ndim]
-        return modes.across(across) + _vector.total(modes.along(axis, part) for axis, part in enumerate(along, 1))
+        return self.nabla(u).divergence(u)
 
     def wall_slopes(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*slopes"]:
         """Return the normal derivative `∂/∂x` of each component of a state, averaged over each wall.
@@ -145,8 +99,7 @@ class AbstractWallFlow(AbstractSplitEquation):
         The sum over the velocity components, times the viscosity, is the dissipation rate of kinetic energy. The mean
         is computed on the grid of products by quadrature, so its accuracy depends on the resolution.
         """
-        modes = self.modes(u)
-        slopes = (modes.across(u), *(modes.along(axis, u) for axis in range(1, self.ndim)))
+        slopes = (self.nabla(u).rise(axis, u) for axis in range(self.ndim))
         return _vector.total(self.products.volume_mean(self.to_grid(slope) ** 2) for slope in slopes)
 
     def plane_mean(self, fields: Shaped[Array, "*field"]) -> Shaped[Array, "*profile"]:
@@ -173,6 +126,6 @@ class AbstractWallFlow(AbstractSplitEquation):
         inverse = math.prod(basis.inverse_scale(n) for basis, n in zip(transform.bases, check_fft(transform)))
         value = 0.5 if transform.norm == "forward" else 0.5 / inverse
         dtype = jnp.finfo(like.dtype).dtype
-        _, *along = transform.wavenumbers(dtype=dtype)
+        _, *along = self.wavenumbers(like)
         stored = lax.slice_in_dim(transform.multiplicity(dtype=dtype), 0, 1, axis=0)  # It is zero in padding.
         return jnp.where((_vector.squared(tuple(along)) == 0) & (stored > 0), jnp.asarray(value, like.dtype), 0)
