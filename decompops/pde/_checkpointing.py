@@ -183,7 +183,7 @@ def _backward(chain: Chain, last: Any, stored: Any, plan: Plan, perturbed: Any, 
         stored, (total, cotangent) = carry
         number, start, stop, top = row
 
-        def move(i: Array, stored: Any) -> Any:
+        def move(i: Array | int, stored: Any) -> Any:
             block, source, target = (column[i] for column in moves)
             return plan.write(stored, target, chain.advance(plan.read(stored, source), block, plan.block))
 

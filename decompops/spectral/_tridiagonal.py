@@ -137,7 +137,7 @@ def _thomas(lower: Array, sums: Array, upper: Array, b: Array, axis: int, *, tra
     here, last = eliminated(0, b, inverse, jnp.zeros((), b.dtype))
     inverses, x = with_plane(sums, inverse, 0), with_plane(b, here, 0)
 
-    def eliminate(i: Array, state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+    def eliminate(i: Array | int, state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         inverses, x, rest, last = state
         inverse, rest = factorised(i, inverses, rest)
         here, last = eliminated(i, x, inverse, last)
