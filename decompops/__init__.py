@@ -5,7 +5,16 @@ from ._common.typecheck import install as _install
 
 _install()  # The type checker checks only modules that are imported later.
 
-from . import fft as fft, io as io, mpmd as mpmd, nn as nn, pde as pde, plot as plot, spectral as spectral
+from . import (
+    fft as fft,
+    io as io,
+    mpmd as mpmd,
+    nn as nn,
+    particles as particles,
+    pde as pde,
+    plot as plot,
+    spectral as spectral,
+)
 from ._autotune.choose import autotune as autotune
 from ._autotune.cudecomp import CuDecompTuner as CuDecompTuner
 from ._autotune.trial import Trial as Trial

@@ -16,7 +16,10 @@ import yaml
 from pages import ROOT
 
 
-MODULES = ("decompops", *(f"decompops.{n}" for n in ("extend", "fft", "io", "mpmd", "nn", "pde", "plot", "spectral")))
+MODULES = (
+    "decompops",
+    *(f"decompops.{n}" for n in ("extend", "fft", "io", "mpmd", "nn", "particles", "pde", "plot", "spectral")),
+)
 PAGES = sorted((ROOT / "docs" / "api").glob("*.md"))
 EXTEND = ROOT / "docs" / "api" / "extend.md"
 # A page documents an instance under the name of its class.

@@ -43,6 +43,7 @@ SMALLER |= {"256": "16", "1000": "10", "0.5": "0.05", "10.0": "0.1"}
 STATE = "u = pde.NavierStokes(fft, 1e-3).state(velocity)"
 FLAT = "fft = dops.FFT2D(mesh, axes='x', shape=(16, 16), real=True); velocity = jnp.ones((2, 16, 16))"
 SOLVER = "solver = pde.ETDRK(pde.NavierStokes(fft, 1e-3), 0.01)"
+PARTICLES = "positions, m = np.random.default_rng(0).random((20, 3)), np.ones(20); field = velocity"
 # `prepared` does not define all names that these examples use. This code defines the missing names.
 GIVEN = {
     "_backend/mpi/backend.py::thread": "power = np.sum",
@@ -54,6 +55,8 @@ GIVEN = {
     "nn/_fno.py::FNO": "u = u[None]",
     "nn/_halo_conv.py::HaloConv": "u = velocity",
     "nn/_spectral_conv.py::SpectralConv": "u = velocity",
+    "particles/_mesh.py::ParticleMesh": PARTICLES,
+    "particles/_particles.py::Particles": f"{PARTICLES}; pm = particles.ParticleMesh(fft.decomposition); v = dt = 1",
     "pde/_channel.py::Channel": "velocity = np.zeros((3, 17, 16, 16))",
     "pde/_equation.py::state_transform": "field = velocity",
     "pde/_passive_scalar.py::PassiveScalar": "c = u",
@@ -77,7 +80,7 @@ def prepared(sizes: tuple[int, int]) -> dict[str, Any]:
     fft = dops.FFT3D(mesh, shape=(16, 16, 16), real=True)
     numpy_array = random_field((16, 16, 16))
     shard = fft.decomposition.shard
-    modules = {name: getattr(dops, name) for name in ("io", "mpmd", "pde", "plot", "spectral")}
+    modules = {name: getattr(dops, name) for name in ("io", "mpmd", "particles", "pde", "plot", "spectral")}
     modules |= {"dops": dops, "eqx": eqx, "jax": jax, "jnp": jnp, "lx": lx, "np": np, "threading": threading}
     return {
         **modules,

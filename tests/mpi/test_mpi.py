@@ -37,9 +37,11 @@ def test_kernels_work():
     [
         ("operators", 2, "0"),
         pytest.param("operators", 4, "1", marks=pytest.mark.sweep),
-        ("order,tree", 2, "1"),
+        ("order,tree,moving_particles", 2, "1"),
         pytest.param("transformations", 2, "1", marks=pytest.mark.sweep),
-        ("transformations,order,tree", 4, "0"),
+        ("transformations,order,tree,moving_particles", 4, "0"),
+        pytest.param("moving_particles", 1, "1", marks=pytest.mark.sweep),
+        pytest.param("moving_particles", 3, "1", marks=pytest.mark.sweep),
     ],
 )
 def test_results(tasks, ranks, share):

@@ -21,6 +21,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec as P
 
 import checks
+import clouds
 from checks import UNEVEN, assert_block, distributed, meshes
 from helpers import make_mesh, random_field
 from plans import check_plans
@@ -46,6 +47,10 @@ def transformations() -> None:
 
 def spectral() -> None:
     checks.spectral(MPI, everything=True)
+
+
+def moving_particles() -> None:
+    clouds.check_moves(MPI, meshes()[-1])
 
 
 def threads() -> None:
@@ -161,7 +166,8 @@ def files() -> None:
         checkpoints.save(0, {"k": k}, {"k": fft.out_structure})
 
 
-TASKS = {task.__name__: task for task in (operators, spectral, threads, tuned, transformations, order, tree, files)}
+ALL = (operators, spectral, threads, tuned, transformations, order, tree, files, moving_particles)
+TASKS = {task.__name__: task for task in ALL}
 
 
 def main() -> None:

@@ -1,0 +1,169 @@
+"""Two primitives, each the other's transpose: `deposit` adds values to a block at points, `read` reads it there.
+
+Both are linear in values and fields, and nonlinear in the coordinates of the points. The derivative by a coordinate is
+the same primitive with the derivative of the window along that axis. So all derivatives, of every order, are again
+these two primitives, and nothing of the size of points times touched cells is ever stored.
+"""
+
+import functools
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from .._common.broadcast import aligned
+from .window import Window
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """How points touch the cells of a block.
+
+    - `window`: the window along each axis.
+    - `shape`: the lengths of the block, with its halo.
+    - `wraps`: for each axis, whether cells outside of the block are those at its other end. Otherwise they do not
+        exist: what a point deposits there is dropped, and it reads zero there.
+    - `orders`: the order of the derivative of the window along each axis.
+    """
+
+    window: Window
+    shape: tuple[int, ...]
+    wraps: tuple[bool, ...]
+    orders: tuple[int, ...]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def derivative(self, axis: int) -> "Cloud":
+        """Return the cloud whose shares are the derivatives by the coordinate along `axis`."""
+        return replace(self, orders=tuple(order + (i == axis) for i, order in enumerate(self.orders)))
+
+
+def deposit(cloud: Cloud, points: Array, values: Array) -> Array:
+    """Return the sum of the clouds of all points.
+
+    **Arguments:**
+
+    - `points`: coordinates of shape `(n, ndim)`, in cells from the first cell of the block.
+    - `values`: real or complex numbers of shape `(*batch, n)`.
+
+    **Returns:** an array of shape `(*batch, *cloud.shape)` and of the dtype of `values`.
+    """
+    return deposit_p.bind(points, values, cloud=cloud)
+
+
+def read(cloud: Cloud, points: Array, block: Array) -> Array:
+    """Return the sum of the cells that each point touches, times their shares: the transpose of `deposit`.
+
+    **Arguments:**
+
+    - `points`: coordinates of shape `(n, ndim)`, in cells from the first cell of the block.
+    - `block`: real or complex numbers of shape `(*batch, *cloud.shape)`.
+
+    **Returns:** an array of shape `(*batch, n)` and of the dtype of `block`.
+    """
+    return read_p.bind(points, block, cloud=cloud)
+
+
+deposit_p, read_p = Primitive("deposit"), Primitive("read")
+
+
+def _deposit(points: Array, values: Array, *, cloud: Cloud) -> Array:
+    cells, shares = _touched(cloud, points, values.dtype)
+    zeros = jnp.zeros((*values.shape[:-1], *cloud.shape), values.dtype)
+
+    def add(number: Array | int, block: Array) -> Array:
+        where, share = _corner(cloud, cells, shares, number)
+        return block.at[(..., *where)].add(values * aligned(share, values), mode="drop")
+
+    return jax.lax.fori_loop(0, cloud.window.width**cloud.ndim, add, zeros)
+
+
+def _read(points: Array, block: Array, *, cloud: Cloud) -> Array:
+    cells, shares = _touched(cloud, points, block.dtype)
+    zeros = jnp.zeros((*block.shape[: -cloud.ndim], points.shape[0]), block.dtype)
+
+    def add(number: Array | int, total: Array) -> Array:
+        where, share = _corner(cloud, cells, shares, number)
+        return total + block.at[(..., *where)].get(mode="fill", fill_value=0) * aligned(share, total)
+
+    return jax.lax.fori_loop(0, cloud.window.width**cloud.ndim, add, zeros)
+
+
+def _touched(cloud: Cloud, points: Array, dtype: np.dtype) -> tuple[list[Array], list[Array]]:
+    """Return, for each axis, the cells that each point touches and their shares: arrays of shape `(width, n)`."""
+    width, real = cloud.window.width, jnp.finfo(dtype).dtype
+    cells, shares = [], []
+    for axis, (length, wraps, order) in enumerate(zip(cloud.shape, cloud.wraps, cloud.orders)):
+        s = points[:, axis] - (width / 2 - 1)
+        first = jnp.floor(s)
+        shares.append(jnp.stack(cloud.window.shares(s - first, order)).astype(real))
+        touched = first.astype(np.int32)[None] + np.arange(width, dtype=np.int32)[:, None]
+        # A negative index would count from the end of the axis.
+        cells.append(touched % length if wraps else jnp.where(touched < 0, length, touched))
+    return cells, shares
+
+
+def _corner(cloud: Cloud, cells: list[Array], shares: list[Array], number: Array | int) -> tuple[list[Array], Array]:
+    """Return the cell number `number` of the cloud of each point, and its share."""
+    where, share = [], 1
+    for axis in range(cloud.ndim):
+        j = number // cloud.window.width ** (cloud.ndim - 1 - axis) % cloud.window.width
+        where.append(cells[axis][j])
+        share = share * shares[axis][j]
+    return where, share
+
+
+def _register(primitive: Primitive, function, transpose: Primitive) -> None:
+    primitive.def_impl(jax.jit(function, static_argnames="cloud"))
+    primitive.def_abstract_eval(functools.partial(_abstract_value, function))
+    mlir.register_lowering(primitive, mlir.lower_fun(function, multiple_results=False))
+    batching.primitive_batchers[primitive] = functools.partial(_batching_rule, primitive)
+    ad.primitive_jvps[primitive] = functools.partial(_derivative, primitive)
+    ad.primitive_transposes[primitive] = functools.partial(_transposed, transpose)
+
+
+def _abstract_value(function, points, x, *, cloud: Cloud):
+    n = points.shape[0]
+    shape = (*x.shape[:-1], *cloud.shape) if function is _deposit else (*x.shape[: -cloud.ndim], n)
+    return x.update(shape=shape, weak_type=False)
+
+
+def _batching_rule(primitive: Primitive, args, dims, *, cloud: Cloud):
+    (points, x), (along, of_x) = args, dims
+    if along is None:  # The same points for all values or fields: these are one batch axis more.
+        return primitive.bind(points, jnp.moveaxis(x, of_x, 0), cloud=cloud), 0
+    moved = [jnp.moveaxis(points, along, 0), x if of_x is None else jnp.moveaxis(x, of_x, 0)]
+    one = lambda i: primitive.bind(moved[0][i], x if of_x is None else moved[1][i], cloud=cloud)
+    return jax.lax.map(one, jnp.arange(moved[0].shape[0])), 0
+
+
+def _derivative(primitive: Primitive, primals, tangents, *, cloud: Cloud):
+    (points, x), (along, of_x) = primals, tangents
+    result, terms = primitive.bind(points, x, cloud=cloud), []
+    if type(of_x) is not ad.Zero:
+        terms.append(primitive.bind(points, of_x, cloud=cloud))
+    if type(along) is not ad.Zero:
+        for axis in range(cloud.ndim):
+            factor = aligned(along[:, axis].astype(jnp.finfo(x.dtype).dtype), result if primitive is read_p else x)
+            of_axis = functools.partial(primitive.bind, points, cloud=cloud.derivative(axis))
+            terms.append(of_axis(x * factor) if primitive is deposit_p else of_axis(x) * factor)
+    if not terms:
+        return result, ad.Zero.from_primal_value(result)
+    return result, functools.reduce(jnp.add, terms)
+
+
+def _transposed(transpose: Primitive, cotangent, points, x, *, cloud: Cloud):
+    assert not ad.is_undefined_primal(points)
+    if type(cotangent) is ad.Zero:
+        return None, ad.Zero(x.aval)
+    return None, transpose.bind(points, cotangent, cloud=cloud)
+
+
+_register(deposit_p, _deposit, read_p)
+_register(read_p, _read, deposit_p)

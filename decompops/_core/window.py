@@ -1,0 +1,47 @@
+"""`Window`: how the value of one point is shared among its neighbouring cells."""
+
+import functools
+from dataclasses import dataclass
+
+from jax import Array
+from numpy.polynomial import Polynomial
+
+
+@dataclass(frozen=True)
+class Window:
+    """A function of one coordinate that is a polynomial between the cells, and zero outside of `width` cells.
+
+    A point at the coordinate s, in cells, touches the cells `first + j` with `first = floor(s - width/2 + 1)` and `j`
+    from 0 to `width - 1`. The share of cell j is a polynomial of the fraction `t = s - width/2 + 1 - first`, from 0
+    to 1.
+
+    - `pieces`: for each j, the coefficients of the polynomial, the constant first.
+    """
+
+    pieces: tuple[tuple[float, ...], ...]
+
+    @property
+    def width(self) -> int:
+        """The number of cells that a point touches along one axis."""
+        return len(self.pieces)
+
+    @property
+    def halo(self) -> tuple[int, int]:
+        """The number of cells before and after a block that points inside of the block may touch."""
+        return (self.width - 1) // 2, self.width // 2 + self.width % 2
+
+    def shares(self, t: Array, order: int) -> list[Array]:
+        """Return the share of each cell, or the derivative of this order of the share."""
+        return [_horner(piece, t) for piece in _differentiated(self, order)]
+
+
+@functools.cache
+def _differentiated(window: Window, order: int) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(Polynomial(piece).deriv(order).coef.tolist()) for piece in window.pieces)
+
+
+def _horner(coefficients: tuple[float, ...], t: Array) -> Array:
+    result = 0 * t + coefficients[-1]
+    for coefficient in coefficients[-2::-1]:
+        result = result * t + coefficient
+    return result

@@ -1,0 +1,53 @@
+"""The exchange of particles: each goes to the device that owns its cell."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import PartitionSpec
+
+from ._home import Home
+from ._particles import Particles
+from ._route import by_dtype, route
+
+
+@eqx.filter_jit
+def exchanged(home: Home, p: Particles) -> Particles:
+    """Return the particles on the devices that own their cells. See `ParticleMesh.exchange`."""
+
+    def on_block(lengths: Any, counts: Array, *arrays: Array) -> tuple[Array, ...]:
+        capacity, me, devices = arrays[0].shape[0], home.me(), home.devices
+        positions = jax.lax.stop_gradient(arrays[0])
+        live = jnp.arange(capacity, dtype=np.int32) < counts[me]
+        finite = jnp.all(jnp.isfinite(positions), axis=1)
+        owner = home.owners(jnp.where(finite[:, None], positions, 0), jax.lax.stop_gradient(lengths))
+        target = jnp.where(live, jnp.where(finite, owner, me), devices).astype(np.int32)
+        invalid = home.everywhere(jnp.sum(live & ~finite, dtype=np.int32))
+        wanted = home.everywhere(jnp.zeros(devices, np.int32).at[target].add(1, mode="drop"))
+        needed = jnp.sum(wanted, 0, dtype=np.int32)
+        moves = (jnp.max(needed) <= capacity) & ~jnp.any(invalid > 0)
+        target = jnp.where(moves, target, jnp.where(live, me, devices)).astype(np.int32)
+        way = route(target, me, devices, home.everywhere)
+        moved = by_dtype(lambda x: way(x, home.all_to_all), arrays) if devices > 1 else arrays
+        return *moved, jnp.where(moves, needed, counts), needed, invalid
+
+    slots, same, arrays = home.spec, PartitionSpec(), home.placed(p.positions, *p.attributes.values())
+    run = home.mapped(on_block, (same, same, *[slots] * len(arrays)), (*[slots] * len(arrays), same, same, same))
+    positions, *others, counts, needed, invalid = run(home.decomposition.box_lengths, p.counts, *arrays)
+    return Particles(positions, dict(zip(p.attributes, others)), counts, needed, invalid)
+
+
+@eqx.filter_jit
+def grown(home: Home, p: Particles, capacity: int) -> Particles:
+    """Return the particles with more slots on each device."""
+
+    def on_block(*arrays: Array) -> tuple[Array, ...]:
+        return tuple(jnp.pad(x, [(0, capacity - p.capacity), *[(0, 0)] * (x.ndim - 1)]) for x in arrays)
+
+    arrays = home.placed(p.positions, *p.attributes.values())
+    slots = (home.spec,) * len(arrays)
+    positions, *others = home.mapped(on_block, slots, slots)(*arrays)
+    return Particles(positions, dict(zip(p.attributes, others)), p.counts, p.needed, p.invalid)

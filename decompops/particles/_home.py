@@ -1,0 +1,129 @@
+"""`Home`: which device owns which particle, and how the devices compute with their own."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import NamedSharding, PartitionSpec
+
+from .._common.blocks import Blocks, spec_entry
+from .._common.box import Number
+from .._common.byte_order import device_array
+from .._common.placement import place
+from .._common.sharding import manual_axes, map_blocks
+from .._core.decomposition import Decomposition
+from .._operator.transpose import Transpose
+
+
+class Home(eqx.Module):
+    """The devices of a grid, each the home of the particles in the cells of its block.
+
+    - `decomposition`: the grid. Its blocks are those of the pencils of the last axis.
+    - `periodic`: whether the box is periodic along each axis.
+    """
+
+    decomposition: Decomposition
+    periodic: tuple[bool, ...] = eqx.field(static=True)
+
+    @property
+    def devices(self) -> int:
+        """The number of devices among which the grid is divided."""
+        return math.prod(self.decomposition.sizes)
+
+    @property
+    def blocks(self) -> Blocks:
+        return self.decomposition.blocks(-1)
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The partition spec of the slots."""
+        return PartitionSpec(spec_entry(self.blocks.mesh_axes))
+
+    @property
+    def sharding(self) -> NamedSharding:
+        """The sharding of arrays with one row for each slot."""
+        return NamedSharding(self.decomposition.mesh, self.spec)
+
+    def placed(self, *arrays: Array) -> tuple[Array, ...]:
+        """Return arrays with one row for each slot, on their devices."""
+        return tuple(place(device_array(x), self.sharding) for x in arrays)
+
+    def mapped(self, function: Callable, in_specs: Any, out_specs: Any) -> Callable:
+        """Return a function that applies `function` on each device."""
+        mesh = self.decomposition.mesh
+        names = frozenset(mesh.axis_names) - manual_axes()
+        return map_blocks(function, mesh, names, in_specs, out_specs, check_types=False)
+
+    def me(self) -> Array:
+        """Return the number of this device. This method, like those below, runs inside a function that is `mapped`."""
+        names = self.blocks.mesh_axes
+        return jax.lax.axis_index(names).astype(np.int32) if names else jnp.zeros((), np.int32)
+
+    def everywhere(self, row: Array) -> Array:
+        """Return the rows of all devices, on each of them."""
+        names = self.blocks.mesh_axes
+        return jax.lax.all_gather(row, names) if names else row[None]
+
+    def all_to_all(self, x: Array) -> Array:
+        """Send row d of `x` to device d. This is a transpose of a grid of two axes, from rows to columns."""
+        dec, axes = self.decomposition, (spec_entry(self.blocks.mesh_axes),)
+        shape = (self.devices, self.devices * math.prod(x.shape[1:]))
+        grid = Decomposition(dec.mesh, shape=shape, axes=axes, backend=dec.backend)
+        return Transpose(grid, "y", "x").local(x.reshape(1, -1)).reshape(x.shape)
+
+    def first_cell(self, axis: int) -> Array | int:
+        """Return the number of the first cell of the block of this device along a grid axis."""
+        name = self.blocks.names[axis]
+        return 0 if name is None else self.blocks.core(axis) * jax.lax.axis_index(name).astype(np.int32)
+
+    def owners(self, positions: Any, lengths: tuple[Number, ...]) -> Any:
+        """Return the number of the device that owns the cell of each particle.
+
+        `positions` is an array of JAX or NumPy, and `lengths` are those of the box.
+        """
+        xp = np if isinstance(positions, np.ndarray) else jnp
+        blocks, owner = self.blocks, xp.zeros(positions.shape[0], np.int32)
+        for axis, (n, length, periodic) in enumerate(zip(blocks.lengths, lengths, self.periodic)):
+            if blocks.names[axis] is None:
+                continue
+            s = positions[:, axis] * _scale(xp, n, length, positions.dtype)
+            s = s - xp.floor(s / n) * n if periodic else s
+            s = xp.where(s >= n, s - n, s) if periodic else s  # Rounding may give n, which is the coordinate 0.
+            cell = xp.clip(xp.floor(s), 0, n - 1).astype(np.int32)
+            owner = owner * np.int32(blocks.parts[axis]) + cell // np.int32(blocks.core(axis))
+        return owner
+
+    def coordinates(self, positions: Array, lengths: tuple[Number, ...]) -> tuple[list[Array], Array]:
+        """Return the coordinates of particles in cells of this device's block along each axis, and who is at home.
+
+        Compiled programs round differently. So a particle that is a rounding error outside of the block is moved onto
+        its edge, and is at home.
+        """
+        blocks, found, at_home = self.blocks, [], jnp.all(jnp.isfinite(positions), axis=1)
+        for axis, (n, length, periodic) in enumerate(zip(blocks.lengths, lengths, self.periodic)):
+            first = self.first_cell(axis)
+            size = jnp.clip(n - first, 0, blocks.core(axis)).astype(positions.dtype)  # Without padding.
+            s = positions[:, axis] * _scale(jnp, n, length, positions.dtype) - jnp.asarray(first, positions.dtype)
+            if periodic:  # To less than half a box from the middle of the block.
+                s = s - jnp.floor((s - (size - n) / 2) / n) * n
+            if blocks.names[axis] is not None:
+                before, behind = s < 0, s >= size
+                if not periodic:  # The outermost blocks own what is outside of the box.
+                    before, behind = before & (first > 0), behind & (first + blocks.core(axis) < n)
+                epsilon = jnp.finfo(s.dtype).eps
+                edge = jnp.where(before, 0, jnp.where(behind, size * (1 - epsilon), s))
+                moved = jax.lax.stop_gradient(edge - s)
+                at_home = at_home & (jnp.abs(moved) <= 16 * epsilon * n)
+                s = s + moved
+            found.append(s)
+        return found, at_home
+
+
+def _scale(xp: Any, n: int, length: Number, dtype: Any) -> Any:
+    """Return the number of cells in one unit of length."""
+    return xp.asarray(n, dtype) / xp.asarray(length, dtype)

@@ -1,0 +1,40 @@
+"""Particles at equal distances, made on their devices."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import PartitionSpec
+
+from ._home import Home
+from ._particles import Particles
+
+
+@eqx.filter_jit
+def on_lattice(home: Home, per_axis: int, capacity: int, dtype: np.dtype) -> Particles:
+    """Return `per_axis` particles for each cell along each axis. See `ParticleMesh.lattice`."""
+    blocks, ndim = home.blocks, home.decomposition.ndim
+    numbers = np.int32 if math.prod(blocks.lengths) * per_axis**ndim < 2**31 else np.int64
+    shape = tuple(per_axis * n for n in blocks.block_shape)
+    whole = tuple(per_axis * n for n in blocks.lengths)
+
+    def on_block(lengths: Any) -> tuple[Array, Array, Array]:
+        positions, number, inside = [], jnp.zeros(math.prod(shape), numbers), jnp.ones(math.prod(shape), bool)
+        cells = np.indices(shape, np.int32).reshape(ndim, -1)
+        for axis, (n, length) in enumerate(zip(whole, lengths)):
+            place = cells[axis] + jnp.asarray(per_axis * home.first_cell(axis), np.int32)
+            inside = inside & (place < n)  # Blocks may be padded.
+            number = number * n + place.astype(numbers)
+            positions.append(place.astype(dtype) * (jnp.asarray(length, dtype) / n))
+        order = jnp.argsort(~inside, stable=True)
+        slots = lambda x: jnp.pad(x[order], [(0, capacity - len(order)), *[(0, 0)] * (x.ndim - 1)])
+        counts = home.everywhere(jnp.sum(inside, dtype=np.int32))
+        return slots(jnp.stack(positions, axis=1)), slots(number), counts
+
+    slots, same = home.spec, PartitionSpec()
+    run = home.mapped(on_block, (same,), (slots, slots, same))
+    positions, number, counts = run(home.decomposition.box_lengths)
+    return Particles(positions, {"id": number}, counts, counts, jnp.zeros_like(counts))

@@ -1,0 +1,239 @@
+"""`ParticleMesh`: particles that move freely over the devices that hold a grid."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Shaped
+
+from .._common.byte_order import device_array, host_array
+from .._common.check import check_count, check_flag
+from .._core.decomposition import Decomposition
+from .._core.layout import check_agreement
+from .._operator.transform import real_dtype
+from ._deposit import deposited, read_at
+from ._exchange import exchanged, grown
+from ._home import Home
+from ._lattice import on_lattice
+from ._particles import Particles, roomy
+from ._windows import WindowName, window_of
+
+
+class ParticleMesh(eqx.Module):
+    """Particles and a grid on the same devices: each particle is on the device that owns its cell.
+
+    Point `i` of the grid has the coordinate `i * spacing`, and a particle with the coordinate `x` is in the cell
+    `floor(x / spacing)`. Along a periodic axis, positions may have any value: they are taken modulo the length of the
+    box. Along an open axis, particles may leave the box; the outermost cells own them, and they deposit nothing there.
+
+    !!! example
+
+        ```python
+        dec = dops.Decomposition(mesh, shape=(64, 64, 64), box=dops.Box(100.0))
+        pm = particles.ParticleMesh(dec, "tsc")
+        p = pm.place(positions, mass=m)
+        density = pm.deposit(p, p["mass"])     # mass in each cell: a field
+        force = pm.read(p, field)              # the field at each particle
+        p = pm.exchange(p.replace(p.positions + force))
+        ```
+
+    **Arguments:**
+
+    - `decomposition`: the grid and its devices. Fields lie in the pencils of the last axis.
+    - `window`: how a particle is shared among its neighbouring cells: "ngp" (nearest grid point), "cic" (cloud in
+        cell), "tsc" (triangular shaped cloud) or "pcs" (piecewise cubic spline).
+    - `periodic`: whether the box is periodic: a bool for all axes, or one for each axis.
+
+    **Raises:** `TypeError` if `decomposition` is not a `Decomposition`; `ValueError` for an unknown window or for
+    `periodic` with a wrong number of entries.
+    """
+
+    decomposition: Decomposition
+    window: WindowName = eqx.field(static=True, default="cic")
+    periodic: bool | tuple[bool, ...] = eqx.field(static=True, default=True)
+
+    def __check_init__(self):
+        if not isinstance(self.decomposition, Decomposition):
+            raise TypeError(f"`decomposition` must be a `Decomposition`; got {self.decomposition!r}.")
+        window_of(self.window)
+        flags = self.periodic if isinstance(self.periodic, tuple) else (self.periodic,) * self._ndim
+        if len(flags) != self._ndim:
+            raise ValueError(f"`periodic` must be a bool, or one for each of {self._ndim} axes; got {self.periodic!r}.")
+        for flag in flags:
+            check_flag("periodic", flag)
+
+    def place(
+        self, positions: Shaped[np.ndarray, "n ndim"], *, capacity: int | None = None, **attributes: Any
+    ) -> Particles:
+        """Place particles on the devices that own their cells. Every process passes the same arrays.
+
+        **Arguments:**
+
+        - `positions`: real coordinates of shape `(n, ndim)`, in units of the box.
+        - `capacity`: the number of slots of each device; by default a quarter more than the fullest device needs.
+        - `attributes`: arrays of shape `(n, ...)` and of any dtype, by name.
+
+        **Returns:** the particles, in the order of `positions` on each device.
+
+        **Raises:** `ValueError` for arrays of other shapes, for positions that are not finite, and for a `capacity`
+        that is too small.
+        """
+        dec, positions = self.decomposition, host_array(positions)
+        if positions.ndim != 2 or positions.shape[1] != self._ndim or not np.issubdtype(positions.dtype, np.floating):
+            raise ValueError(
+                f"`positions` must be real numbers of shape (n, {self._ndim}); got {positions.shape} {positions.dtype}."
+            )
+        arrays = {"positions": positions} | {name: host_array(value) for name, value in attributes.items()}
+        for name, array in arrays.items():
+            if array.shape[:1] != positions.shape[:1]:
+                raise ValueError(
+                    f"`{name}` must have one row for each of {len(positions)} particles; got {array.shape}."
+                )
+            check_agreement(dec.mesh, array, name, "the name")
+        if not np.isfinite(positions).all():
+            bad = int(np.argmax(~np.isfinite(positions).all(axis=1)))
+            raise ValueError(f"`positions` must be finite; got {positions[bad]} for particle {bad}.")
+        home = self._home
+        owners = np.asarray(home.owners(positions, dec.box_lengths))
+        counts = np.bincount(owners, minlength=home.devices)
+        if capacity is None:
+            capacity = roomy(counts.max(initial=0))
+        elif check_count("capacity", capacity) < counts.max(initial=0):
+            device = int(np.argmax(counts))
+            raise ValueError(
+                f"`capacity` must be at least {counts[device]}, the number of particles on device {device}; got "
+                f"{capacity}."
+            )
+        order = np.argsort(owners, kind="stable")
+        starts = np.cumsum(counts) - counts
+
+        def slots(array: np.ndarray) -> Array:
+            shape = (home.devices * capacity, *array.shape[1:])
+
+            def block(index: tuple[slice, ...]) -> np.ndarray:
+                device = (index[0].start or 0) // capacity
+                own = array[order[starts[device] : starts[device] + counts[device]]]
+                return np.pad(own, [(0, capacity - len(own)), *[(0, 0)] * (array.ndim - 1)])
+
+            return jax.make_array_from_callback(shape, home.sharding, block)
+
+        placed = {name: slots(array) for name, array in arrays.items()}
+        everywhere = NamedSharding(dec.mesh, PartitionSpec())
+        number = lambda values: jax.device_put(values.astype(np.int32), everywhere)
+        return Particles(placed.pop("positions"), placed, number(counts), number(counts), number(np.zeros_like(counts)))
+
+    def lattice(self, per_axis: int = 1, *, capacity: int | None = None, dtype: Any = None) -> Particles:
+        """Return particles at equal distances, each on its device. Nothing is computed on the host.
+
+        **Arguments:**
+
+        - `per_axis`: the number of particles for each cell along each axis. With 1, there is a particle at each point
+            of the grid.
+        - `capacity`: the number of slots of each device; by default a quarter more than the particles need.
+        - `dtype`: the real dtype of the positions; `None` for JAX's default.
+
+        **Returns:** particles with the attribute `id`: their number in the order of the whole lattice, with the last
+        axis fastest.
+
+        **Raises:** `ValueError` for a `capacity` that is too small, and for more particles than integers can count.
+        """
+        k, blocks, home = check_count("per_axis", per_axis), self.decomposition.blocks(-1), self._home
+        total = math.prod(blocks.lengths) * k**self._ndim
+        if total > jnp.iinfo(int).max:
+            raise ValueError(
+                f"`per_axis` must be such that JAX's integers can count all particles; got {total} particles. Call "
+                '`jax.config.update("jax_enable_x64", True)`.'
+            )
+        most = math.prod(blocks.block_shape) * k**self._ndim
+        if capacity is None:
+            capacity = roomy(most)
+        elif check_count("capacity", capacity) < most:
+            raise ValueError(
+                f"`capacity` must be at least {most}, the number of particles on device 0; got {capacity}."
+            )
+        return on_lattice(home, k, capacity, real_dtype(dtype))
+
+    def exchange(self, p: Particles) -> Particles:
+        """Bring each particle to the device that owns its cell. Nothing else changes, and no particle is ever lost.
+
+        If a device has too few slots for its particles, or a position is NaN or infinite, no particle moves, and
+        `p.overflows` is true: see `Particles.check`. Then `deposit` returns NaN where particles are not at home.
+
+        The exchange is linear in the attributes, so JAX differentiates it in both modes.
+        """
+        return exchanged(self._home, p)
+
+    def grow(self, p: Particles, capacity: int) -> Particles:
+        """Return the particles with another capacity. Raises `ValueError` if it is smaller than the present one."""
+        if check_count("capacity", capacity) < p.capacity:
+            raise ValueError(f"`capacity` must be at least {p.capacity}, the present one; got {capacity}.")
+
+        return grown(self._home, p, capacity)
+
+    def deposit(
+        self, p: Particles, values: Shaped[Array | np.ndarray, "slots ..."] | None = None
+    ) -> Shaped[Array, "*field"]:
+        """Add the values of all particles to the cells around them.
+
+        **Arguments:**
+
+        - `p`: particles, each on the device that owns its cell: see `exchange`.
+        - `values`: real or complex numbers of shape `(slots, *components)`, such as `p["mass"]`; by default, one for
+            each particle.
+
+        **Returns:** a field of shape `(*components, nx, ny, nz)`. Its sum over the grid is the sum of the values, if no
+        particle is near the end of an open axis. A device whose particles are not all its own returns NaN.
+
+        JAX differentiates the result with respect to values and positions, in both modes and to any order that the
+        window has; the transpose with respect to the values is `read`.
+        """
+        values = jnp.ones_like(p.positions[:, 0]) if values is None else device_array(values)
+        if values.shape[:1] != p.positions.shape[:1]:
+            raise ValueError(f"`values` must have one row for each of {len(p.positions)} slots; got {values.shape}.")
+        if not jnp.issubdtype(values.dtype, jnp.inexact):
+            raise TypeError(f"`values` must be real or complex numbers; got {values.dtype}.")
+        return deposited(self._home, window_of(self.window), p, values)
+
+    def read(self, p: Particles, field: Shaped[Array | np.ndarray, "*field"]) -> Shaped[Array, "slots ..."]:
+        """Read a field at all particles: the transpose of `deposit`, which is an interpolation.
+
+        **Arguments:**
+
+        - `p`: particles, each on the device that owns its cell: see `exchange`.
+        - `field`: real or complex numbers of shape `(*components, nx, ny, nz)`.
+
+        **Returns:** an array of shape `(slots, *components)`: zeros in slots without a particle. A device whose
+        particles are not all its own returns NaN.
+        """
+        return read_at(self._home, window_of(self.window), p, device_array(field))
+
+    def gather(self, p: Particles) -> dict[str, np.ndarray]:
+        """Gather all particles on every process.
+
+        **Returns:** NumPy arrays `(n, ...)` by name, "positions" included. If there is an attribute `id`, the
+        particles are in its order; otherwise they are in the order of the devices.
+        """
+        replicated = NamedSharding(self.decomposition.mesh, PartitionSpec())
+        here = lambda x: x.is_fully_addressable or x.is_fully_replicated
+        whole = lambda x: np.asarray(x if here(x) else jax.device_put(x, replicated))
+        counts, capacity = whole(p.counts), p.capacity
+        live = (np.arange(capacity) < counts[:, None]).ravel()
+        found = {"positions": whole(p.positions)[live]} | {k: whole(v)[live] for k, v in p.attributes.items()}
+        if "id" not in found:
+            return found
+        order = np.argsort(found["id"], kind="stable")
+        return {name: array[order] for name, array in found.items()}
+
+    @property
+    def _ndim(self) -> int:
+        return self.decomposition.ndim
+
+    @property
+    def _home(self) -> Home:
+        periodic = self.periodic if isinstance(self.periodic, tuple) else (self.periodic,) * self._ndim
+        return Home(self.decomposition, periodic)

@@ -1,0 +1,100 @@
+"""`Particles`: points with attributes, each on the device that owns its cell."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+from jaxtyping import Float, Int, Shaped
+
+from .._common.byte_order import device_array
+
+
+class Particles(eqx.Module):
+    """Particles on the devices of a mesh. `ParticleMesh.place` makes them, and the other methods of a `ParticleMesh`
+    use them.
+
+    Each device has the same number of *slots*, its capacity. The particles of a device are in its first slots; what
+    the other slots contain has no meaning. An array for all particles has one row for each slot, and is sharded over
+    the devices. Particles are a PyTree, so they can be the state of `jax.lax.scan`, for example.
+
+    !!! example
+
+        ```python
+        p = pm.place(positions, mass=m)            # NumPy arrays (n, 3) and (n,)
+        p = p.replace(p.positions + dt * v)        # Move the particles.
+        p = pm.exchange(p)                         # Bring each particle to the device that owns its cell.
+        p["mass"]                                  # One attribute.
+        ```
+
+    - `positions`: coordinates in units of the box, of shape `(slots, ndim)`.
+    - `attributes`: arrays of shape `(slots, ...)` and of any dtype, by name.
+    - `counts`: the number of particles on each device. Every device knows the three lists of numbers.
+    - `needed`: the number of slots that each device needs. If one of these numbers is larger than the capacity,
+        `ParticleMesh.exchange` has moved no particle; `check` then raises an error.
+    - `invalid`: the number of particles on each device whose position is NaN or infinite.
+    """
+
+    positions: Float[Array, "slots ndim"]
+    attributes: dict[str, Shaped[Array, "slots ..."]]
+    counts: Int[Array, " devices"]
+    needed: Int[Array, " devices"]
+    invalid: Int[Array, " devices"]
+
+    @property
+    def capacity(self) -> int:
+        """The number of slots of each device."""
+        return self.positions.shape[0] // self.counts.shape[0]
+
+    def __getitem__(self, name: str) -> Shaped[Array, "slots ..."]:
+        return self.attributes[name]
+
+    @property
+    def overflows(self) -> Array:
+        """Whether the last exchange moved nothing, because a device had too few slots, or a position was not finite."""
+        return (jnp.max(self.needed) > self.capacity) | (jnp.max(self.invalid) > 0)
+
+    def replace(self, positions: Any = None, **attributes: Any) -> "Particles":
+        """Return the particles with new positions, or with other or more attributes: arrays with a row for each slot.
+
+        **Raises:** `ValueError` for an array that does not have one row for each slot.
+        """
+        slots = self.positions.shape[0]
+        for name, value in {"positions": positions, **attributes}.items():
+            if value is not None and jnp.shape(value)[:1] != (slots,):
+                raise ValueError(f"`{name}` must have one row for each of {slots} slots; got {jnp.shape(value)}.")
+        if positions is not None and jnp.shape(positions) != self.positions.shape:
+            raise ValueError(f"`positions` must have shape {self.positions.shape}; got {jnp.shape(positions)}.")
+        new = self.positions if positions is None else device_array(positions)
+        others = {name: device_array(value) for name, value in attributes.items()}
+        return Particles(new, {**self.attributes, **others}, self.counts, self.needed, self.invalid)
+
+    def check(self) -> "Particles":
+        """Return the particles. Raises `ValueError` if the last exchange could not move them.
+
+        This method reads numbers of the devices, so it cannot be called inside `jax.jit`: return `overflows` there.
+        """
+        if isinstance(self.needed, Tracer):
+            raise ValueError("`check` must be called outside `jax.jit`; got traced particles. Use `overflows` inside.")
+        needed, invalid = (np.asarray(jax.device_get(x)) for x in (self.needed, self.invalid))
+        if invalid.any():
+            device = int(np.argmax(invalid > 0))
+            raise ValueError(
+                f"`positions` must be finite; got {invalid[device]} particles with NaN or infinite positions on device "
+                f"{device}."
+            )
+        if needed.max() > self.capacity:
+            device = int(np.argmax(needed))
+            raise ValueError(
+                f"`capacity` must be at least {needed[device]}, the number of particles on device {device}; got "
+                f"{self.capacity}. No particle was moved. Call `pm.exchange(pm.grow(p, {roomy(needed[device])}))`."
+            )
+        return self
+
+
+def roomy(count: Any) -> int:
+    """Return a capacity for a device with `count` particles."""
+    return int(count) + max(int(count) // 4, 8)

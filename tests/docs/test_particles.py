@@ -1,0 +1,26 @@
+"""The code of docs/particles.md."""
+
+from pages import blocks, check
+
+
+CHECK = """
+found = pm.gather(p)
+np.testing.assert_array_equal(found["positions"], positions)
+cells = positions.astype(float) / 100 * 32
+expected = np.zeros((32, 32, 32))
+first = np.floor(cells).astype(int)
+for corner in np.ndindex(2, 2, 2):
+    share = np.prod(np.where(corner, cells - first, 1 - cells + first), axis=1)
+    np.add.at(expected, tuple(((first + corner) % 32).T), share)
+np.testing.assert_allclose(dec.gather(density), expected, atol=1e-3)
+assert momentum.shape == (3, 32, 32, 32)
+assert speed.shape == p.positions.shape
+np.testing.assert_array_equal(pm.gather(last)["id"], np.arange(5000))
+assert np.abs(np.mean(pm.gather(last)["velocity"], axis=0)).max() < 1e-3  # Momentum is conserved.
+assert np.abs(pm.gather(last)["velocity"]).max() > 1e-2
+np.testing.assert_array_equal(settled.counts, [5000, *[0] * 7])
+"""
+
+
+def test_the_code(tmp_path):
+    check("".join(blocks("docs/particles.md")) + CHECK, folder=tmp_path)

@@ -1,0 +1,306 @@
+"""Tests of `ParticleMesh`: against plain NumPy code on one device, for hostile distributions, and in every context."""
+
+import re
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import particles
+from jax.test_util import check_grads
+
+import clouds
+from helpers import make_mesh, thinned
+
+
+COUNT = 300
+# Slabs, pencils and one device; even and uneven grids of one to three axes; periodic and open axes.
+GRIDS = {
+    "pencils": ((2, 4), (8, 8, 8), (True, True, True)),
+    "uneven pencils": ((2, 4), (9, 10, 5), (True, False, True)),
+    "open pencils": ((2, 2), (6, 7, 8), (False, False, False)),
+    "slabs": ((8,), (16, 6), (False, True)),
+    "uneven slabs": ((8,), (11, 6), (True, True)),
+    "one device": ((1,), (7, 6, 5), (True, True, False)),
+    "one axis": ((1,), (13,), (True,)),
+}
+
+
+def grid_of(name: str, *, kind: str = "auto", **options) -> tuple[dops.Decomposition, tuple[bool, ...]]:
+    sizes, shape, periodic = GRIDS[name]
+    box = dops.Box(tuple(1.0 + axis for axis in range(len(shape))))
+    return dops.Decomposition(make_mesh(sizes, kind), shape=shape, box=box, pad=True, **options), periodic
+
+
+def positions_of(distribution: str, dec: dops.Decomposition, seed: int = 0) -> np.ndarray:
+    rng, lengths = np.random.default_rng(seed), np.array(dec.box_lengths)
+    uniform = rng.uniform(size=(COUNT, dec.ndim))
+    match distribution:
+        case "random":  # Also outside the box.
+            return (2 * uniform - 0.5) * lengths
+        case "one cell":  # The last one: all other devices have no particle.
+            return lengths * (1 - 1e-3 * uniform)
+        case "edges":  # On the edges of cells and blocks, the end of the box included.
+            return np.floor(uniform * (np.array(dec.shape) + 1)) / dec.shape * lengths
+    raise ValueError(distribution)
+
+
+@pytest.mark.parametrize(
+    ("grid", "distribution", "window"),
+    thinned(
+        [(g, d, w) for g in GRIDS for d in ("random", "one cell", "edges") for w in clouds.WIDTHS],
+        lambda g, d, w: (d, w) in {("random", "pcs"), ("one cell", "cic"), ("edges", "tsc")} or g == "pencils",
+    ),
+)
+def test_deposit_and_read(grid, distribution, window):
+    dec, periodic = grid_of(grid)
+    x = positions_of(distribution, dec)
+    if (distribution, window) == ("edges", "ngp"):
+        x = x + 1e-9  # Halfway between two points, rounding decides which one is the nearest.
+    rng = np.random.default_rng(1)
+    m, v, field = rng.normal(size=COUNT), rng.normal(size=(COUNT, 2)), rng.normal(size=(2, *dec.shape))
+    pm = particles.ParticleMesh(dec, window, periodic)
+    p = pm.place(x, id=np.arange(COUNT), m=m, v=v)
+    expected = (dec.shape, dec.box_lengths, periodic)
+    got = dec.gather(pm.deposit(p, p["m"]))
+    np.testing.assert_allclose(got, clouds.deposit(window, x, m, *expected), atol=1e-12)
+    several = dec.gather(pm.deposit(p, p["v"]))
+    for component in range(2):
+        np.testing.assert_allclose(
+            several[component], clouds.deposit(window, x, v[:, component], *expected), atol=1e-12
+        )
+    values = pm.gather(p.replace(r=pm.read(p, dec.shard(field))))["r"]
+    for component in range(2):
+        wanted = clouds.read(window, x, field[component], dec.box_lengths, periodic)
+        np.testing.assert_allclose(values[:, component], wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["xla", "native"])
+@pytest.mark.parametrize(
+    ("grid", "distribution"),
+    [("pencils", "random"), ("pencils", "one cell"), ("uneven slabs", "random"), ("one device", "random")],
+)
+def test_exchange(grid, distribution, backend):
+    """All attributes of each particle come to its device, also if all particles leave one device for another one."""
+    dec, periodic = grid_of(grid, backend=backend)
+    x, y = positions_of(distribution, dec), positions_of(distribution, dec, 1)
+    y = dec.box_lengths - y if distribution == "one cell" else y  # A jump across the whole box.
+    rng = np.random.default_rng(2)
+    given = {
+        "id": rng.permutation(COUNT),
+        "spin": rng.normal(size=(COUNT, 2, 3)).astype(np.float32),
+        "phase": rng.normal(size=COUNT) + 1j,
+        "bound": rng.random(COUNT) < 0.5,
+    }
+    pm = particles.ParticleMesh(dec, "cic", periodic)
+    p = pm.place(x, capacity=COUNT, **given)
+    moved = pm.exchange(p.replace(jax.device_put(pm.place(x, capacity=COUNT, y=y)["y"])))
+    found, order = pm.gather(moved.check()), np.argsort(given["id"])
+    np.testing.assert_array_equal(found.pop("positions"), y[order])
+    assert found.keys() == given.keys()
+    for name, values in given.items():
+        np.testing.assert_array_equal(found[name], values[order])
+    blocks = dec.blocks(-1)
+    core = [blocks.core(axis) for axis in range(dec.ndim)]
+    home = clouds.owners(y, dec.shape, dec.box_lengths, periodic, core)
+    counts = np.bincount(np.ravel_multi_index(home.T, blocks.parts), minlength=moved.counts.size)
+    np.testing.assert_array_equal(moved.counts, counts)
+
+
+@pytest.mark.parametrize("per_axis", [1, 2])
+@pytest.mark.parametrize("grid", ["pencils", "uneven pencils", "uneven slabs", "one device"])
+def test_lattice(grid, per_axis):
+    dec, periodic = grid_of(grid)
+    pm = particles.ParticleMesh(dec, "cic", periodic)
+    p = pm.lattice(per_axis)
+    points = [np.arange(per_axis * n) * length / (per_axis * n) for n, length in zip(dec.shape, dec.box_lengths)]
+    expected = np.stack(np.meshgrid(*points, indexing="ij"), axis=-1).reshape(-1, dec.ndim)
+    np.testing.assert_allclose(pm.gather(p)["positions"], expected, atol=1e-14)
+    moved = pm.exchange(p).check()
+    np.testing.assert_array_equal(pm.gather(moved)["id"], np.arange(len(expected)))
+    if per_axis == 1:
+        np.testing.assert_allclose(dec.gather(pm.deposit(p)), 1, atol=1e-12)
+
+
+def test_positions_that_round_up_to_the_length_belong_to_cell_0():
+    dec, _ = grid_of("pencils")
+    pm = particles.ParticleMesh(dec)
+    x = np.array([[-1e-30, 0.0, 0.0], [1.0, 2.0, 3.0]])
+    p = pm.place(x)
+    np.testing.assert_array_equal(p.counts, [2, *[0] * 7])
+    np.testing.assert_allclose(dec.gather(pm.deposit(p))[0, 0, 0], 2)
+
+
+@pytest.mark.parametrize("grid", ["pencils", "uneven pencils", "open pencils"])
+def test_rounding_at_the_edges_of_blocks(grid):
+    """Particles on an edge, or a few rounding errors beside it, are at home for every program, and keep their mass."""
+    dec, periodic = grid_of(grid)
+    edges = np.linspace(0, 1, 2 * dec.shape[0] + 1)[:, None] * np.array(dec.box_lengths)
+    x = np.concatenate([edges * (1 + k * 2.0**-23) for k in range(-8, 9)]).astype(np.float32)
+    pm = particles.ParticleMesh(dec, "cic", periodic)
+    for p in (pm.place(x, capacity=len(x)), jax.jit(pm.exchange)(pm.place(x, capacity=len(x)))):
+        got = dec.gather(pm.deposit(p))
+        expected = clouds.deposit("cic", x.astype(float), np.ones(len(x)), dec.shape, dec.box_lengths, periodic)
+        np.testing.assert_allclose(got, expected, atol=1e-3)
+
+
+def test_one_more_than_capacity():
+    """Nothing is lost or doubled: no particle moves, and the error says which capacity suffices."""
+    dec, periodic = grid_of("slabs")
+    pm = particles.ParticleMesh(dec, "cic", periodic)
+    x = np.stack([np.repeat(np.arange(8) / 8, 4) + 0.01, np.linspace(0, 1.9, 32)], axis=1)
+    p = pm.place(x, capacity=6, id=np.arange(32))
+    everywhere = p.replace(p.positions.at[:, 0].set(jnp.where(p["id"] < 7, 0.51, p.positions[:, 0])))
+    moved = jax.jit(lambda p: pm.exchange(p))(everywhere)
+    assert bool(moved.overflows)
+    for name, values in pm.gather(everywhere).items():
+        np.testing.assert_array_equal(pm.gather(moved)[name], values)
+    with pytest.raises(ValueError, match=r"at least 11, the number of particles on device 4; got 6. No particle was"):
+        moved.check()
+    assert np.isnan(dec.gather(pm.deposit(moved))).any()
+    assert np.isnan(pm.read(moved, jnp.ones(dec.shape))).any()
+    settled = pm.exchange(pm.grow(moved, 11)).check()
+    np.testing.assert_array_equal(settled.counts, [0, 1, 4, 4, 11, 4, 4, 4])
+    np.testing.assert_array_equal(pm.gather(settled)["id"], np.arange(32))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_positions_that_are_not_finite(value):
+    dec, periodic = grid_of("pencils")
+    pm = particles.ParticleMesh(dec, "cic", periodic)
+    x = positions_of("random", dec)
+    p = pm.place(x, id=np.arange(COUNT))
+    moved = pm.exchange(p.replace(jnp.where(p["id"][:, None] == 7, value, p.positions + 0.3)))
+    with pytest.raises(ValueError, match=r"`positions` must be finite; got 1 particles with NaN"):
+        moved.check()
+    np.testing.assert_array_equal(pm.gather(moved)["id"], np.arange(COUNT))
+    assert np.isnan(dec.gather(pm.deposit(moved))).any()
+    x[7, 1] = value
+    with pytest.raises(ValueError, match=r"`positions` must be finite; got .* for particle 7"):
+        pm.place(x)
+
+
+def loss_of(pm: particles.ParticleMesh, p: particles.Particles, steps: int = 2):
+    """Return a function of positions, masses, a field and lengths: particles move, exchange, deposit and read."""
+
+    def loss(x, m, field, lengths):
+        home = particles.ParticleMesh(
+            dops.Decomposition(pm.decomposition, box=dops.Box(lengths)), pm.window, pm.periodic
+        )
+        q = home.exchange(p.replace(x, m=m))
+        for _ in range(steps):
+            q = home.exchange(q.replace(q.positions + 0.4 * home.read(q, field)))
+        return jnp.sum(home.deposit(q, q["m"]) ** 3) + jnp.sum(jnp.sin(home.read(q, field)) * q["m"][:, None])
+
+    return loss
+
+
+def state_of(sizes, kind="auto", window="tsc", backend=None):
+    shape = (8, 6, 5)
+    dec = dops.Decomposition(make_mesh(sizes, kind), shape=shape, box=dops.Box(1.0), pad=True, backend=backend)
+    rng = np.random.default_rng(3)
+    pm = particles.ParticleMesh(dec, window)
+    p = pm.place(rng.uniform(size=(20, 3)), capacity=20, m=rng.normal(size=20), id=np.arange(20))
+    field = dec.shard(rng.normal(size=(3, *shape)))
+    return pm, p, (p.positions, p["m"], field, (jnp.float64(1.0), jnp.float64(1.1), jnp.float64(0.9)))
+
+
+@pytest.mark.parametrize("backend", ["native", pytest.param("xla", marks=pytest.mark.sweep)])
+def test_derivatives(backend):
+    """Derivatives by positions, masses, fields and lengths, against finite differences."""
+    pm, p, arguments = state_of((2, 4), window="pcs", backend=backend)
+    loss = jax.jit(loss_of(pm, p, steps=1))
+    order = 1 if backend == "native" else 2
+    check_grads(loss, arguments, order=order, eps=1e-6, rtol=1e-4, atol=1e-4)
+
+
+def test_second_derivatives():
+    pm, p, (x, m, field, _) = state_of((2,), window="pcs")
+    loss = lambda x, m, u: jnp.sum(pm.deposit(q := p.replace(x), m) ** 2) + jnp.sum(pm.read(q, u) ** 2)
+    check_grads(jax.jit(loss), (x, m, field), order=2, modes=["rev"], eps=1e-6, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("sizes", "kind"), [((2, 4), "explicit"), ((8,), "auto")])
+def test_gradients_are_those_on_one_device(sizes, kind):
+    found = []
+    for mesh_sizes, mesh_kind in ((sizes, kind), ((1,), "auto")):
+        pm, p, arguments = state_of(mesh_sizes, mesh_kind)
+        value, (x, m, field, lengths) = jax.jit(
+            jax.value_and_grad(jax.checkpoint(loss_of(pm, p)), argnums=(0, 1, 2, 3))
+        )(*arguments)
+        by_particle = pm.gather(p.replace(gx=x, gm=m))
+        found.append((value, by_particle["gx"], by_particle["gm"], pm.decomposition.gather(field), *lengths))
+    for got, expected in zip(*found):
+        np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-12 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_scan_vmap_and_jvp(kind):
+    pm, p, (*_, field, _) = state_of((2, 4), kind)
+
+    def step(p, _):
+        p = pm.exchange(p.replace(p.positions + 0.1 * pm.read(p, field)))
+        return p, p.overflows
+
+    @jax.jit
+    def run(p):
+        return jax.lax.scan(step, p, length=3)
+
+    last, overflows = run(p)
+    assert not np.any(overflows)
+    one = p
+    for _ in range(3):
+        one, _ = step(one, None)
+    for name, values in pm.gather(one).items():
+        np.testing.assert_allclose(pm.gather(last)[name], values, rtol=1e-13)
+    scaled = lambda factor: pm.deposit(p, factor * p["m"])
+    np.testing.assert_allclose(jax.vmap(scaled)(jnp.array([1.0, 2.0]))[1], scaled(2.0), rtol=1e-13)
+    shifted = lambda shift: jnp.sum(pm.deposit(pm.exchange(p.replace(p.positions + shift)), p["m"]) ** 2)
+    every = jax.vmap(shifted)(jnp.array([0.0, 0.3]))
+    np.testing.assert_allclose(every, [shifted(0.0), shifted(0.3)], rtol=1e-12)
+    _, tangent = jax.jvp(shifted, (0.3,), (1.0,))
+    np.testing.assert_allclose(tangent, (shifted(0.3 + 1e-6) - shifted(0.3 - 1e-6)) / 2e-6, rtol=1e-5)
+
+
+def test_nothing_has_the_size_of_all_particles():
+    """The only thing that every device gets is how many particles each device sends to each other one."""
+    dec, periodic = grid_of("pencils")
+    pm = particles.ParticleMesh(dec, "tsc", periodic)
+    p = pm.place(np.random.default_rng(0).uniform(size=(4096, 3)), m=np.ones(4096))
+    step = lambda p: pm.read(p := pm.exchange(p), pm.deposit(p, p["m"]))
+    text = jax.jit(step).lower(p).compile().as_text()
+    gathered = re.findall(r"= s32\[([\d,]+)\]\S* all-gather", text)
+    assert len(gathered) == len(re.findall("all-gather\\(|all-gather-start\\(", text))
+    assert all(np.prod([int(n) for n in shape.split(",")]) <= 64 for shape in gathered)
+
+
+def test_errors(plain):
+    dec, _ = grid_of("slabs")
+    mesh = plain.particles.ParticleMesh
+    with pytest.raises(TypeError, match="`decomposition` must be a `Decomposition`; got"):
+        mesh(dec.mesh)
+    dec = plain.Decomposition(dec.mesh, shape=dec.shape)
+    with pytest.raises(ValueError, match=r"`window` must be one of \('ngp', 'cic', 'tsc', 'pcs'\); got 'cubic'"):
+        mesh(dec, "cubic")
+    with pytest.raises(ValueError, match="`periodic` must be a bool, or one for each of 2 axes; got"):
+        mesh(dec, "cic", (True,))
+    pm = mesh(dec, "cic")
+    for positions in (np.zeros((3, 3)), np.zeros(2), np.zeros((3, 2), int)):
+        with pytest.raises(ValueError, match=r"`positions` must be real numbers of shape \(n, 2\); got"):
+            pm.place(positions)
+    with pytest.raises(ValueError, match=r"`m` must have one row for each of 3 particles; got \(2,\)"):
+        pm.place(np.zeros((3, 2)), m=np.ones(2))
+    with pytest.raises(ValueError, match=r"`capacity` must be at least 3, the number of particles on device 0; got 2"):
+        pm.place(np.zeros((3, 2)), capacity=2)
+    p = pm.place(np.zeros((3, 2)), id=np.arange(3))
+    with pytest.raises(ValueError, match=r"`values` must have one row for each of \d+ slots; got \(3,\)"):
+        pm.deposit(p, np.ones(3))
+    with pytest.raises(TypeError, match="`values` must be real or complex numbers; got int"):
+        pm.deposit(p, p["id"])
+    with pytest.raises(ValueError, match=r"`id` must have one row for each of \d+ slots; got \(3,\)"):
+        p.replace(id=np.arange(3))
+    with pytest.raises(ValueError, match="`capacity` must be at least 11, the present one; got 3"):
+        pm.grow(p, 3)
+    with pytest.raises(ValueError, match=r"`check` must be called outside `jax\.jit`"):
+        jax.jit(lambda p: p.check())(p)
