@@ -111,12 +111,12 @@ def _touched(cloud: Cloud, points: Array, dtype: np.dtype) -> tuple[list[Array],
 
 def _corner(cloud: Cloud, cells: list[Array], shares: list[Array], number: Array | int) -> tuple[list[Array], Array]:
     """Return the cell number `number` of the cloud of each point, and its share."""
-    where, share = [], 1
+    width, where, found = cloud.window.width, [], []
     for axis in range(cloud.ndim):
-        j = number // cloud.window.width ** (cloud.ndim - 1 - axis) % cloud.window.width
+        j = number // width ** (cloud.ndim - 1 - axis) % width
         where.append(cells[axis][j])
-        share = share * shares[axis][j]
-    return where, share
+        found.append(shares[axis][j])
+    return where, functools.reduce(jnp.multiply, found)
 
 
 def _register(primitive: Primitive, function, transpose: Primitive) -> None:
@@ -153,8 +153,6 @@ def _derivative(primitive: Primitive, primals, tangents, *, cloud: Cloud):
             factor = aligned(along[:, axis].astype(jnp.finfo(x.dtype).dtype), result if primitive is read_p else x)
             of_axis = functools.partial(primitive.bind, points, cloud=cloud.derivative(axis))
             terms.append(of_axis(x * factor) if primitive is deposit_p else of_axis(x) * factor)
-    if not terms:
-        return result, ad.Zero.from_primal_value(result)
     return result, functools.reduce(jnp.add, terms)
 
 

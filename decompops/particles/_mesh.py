@@ -115,7 +115,7 @@ class ParticleMesh(eqx.Module):
         def slots(array: np.ndarray) -> Array:
             shape = (home.devices * capacity, *array.shape[1:])
 
-            def block(index: tuple[slice, ...]) -> np.ndarray:
+            def block(index):
                 device = (index[0].start or 0) // capacity
                 own = array[order[starts[device] : starts[device] + counts[device]]]
                 return np.pad(own, [(0, capacity - len(own)), *[(0, 0)] * (array.ndim - 1)])
