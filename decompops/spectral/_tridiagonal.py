@@ -143,7 +143,7 @@ def _thomas(lower: Array, sums: Array, upper: Array, b: Array, axis: int, *, tra
         here, last = eliminated(i, x, inverse, last)
         return with_plane(inverses, inverse, i), with_plane(x, here, i), rest, last
 
-    def substitute(step: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+    def substitute(step: Array | int, state: tuple[Array, Array]) -> tuple[Array, Array]:
         x, last = state
         i = n - 1 - step
         inverse, here = plane(inverses, i), plane(x, i)

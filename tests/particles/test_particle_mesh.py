@@ -221,7 +221,13 @@ def test_second_derivatives():
     check_grads(jax.jit(loss), (x, m, field), order=2, modes=["rev"], eps=1e-6, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("sizes", "kind"), [((2, 4), "explicit"), ((8,), "auto")])
+@pytest.mark.parametrize(
+    ("sizes", "kind"),
+    [
+        ((2, 4), "auto"),
+        *(pytest.param(*case, marks=pytest.mark.sweep) for case in [((2, 4), "explicit"), ((8,), "auto")]),
+    ],
+)
 def test_gradients_are_those_on_one_device(sizes, kind):
     found = []
     for mesh_sizes, mesh_kind in ((sizes, kind), ((1,), "auto")):
@@ -235,7 +241,7 @@ def test_gradients_are_those_on_one_device(sizes, kind):
         np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-12 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("kind", ["explicit", pytest.param("auto", marks=pytest.mark.sweep)])
 def test_scan_vmap_and_jvp(kind):
     pm, p, (*_, field, _) = state_of((2, 4), kind)
 

@@ -86,7 +86,10 @@ FAULTS = [
         (OWN_ERROR, GAVE_UP),
         sweep=True,
     ),
-    Fault("ends.py", "raises_in_a_thread", "the same, in another Python thread", FOLLOWS, (OWN_ERROR, GAVE_UP)),
+    Fault(
+        *("ends.py", "raises_in_a_thread", "the same, in another Python thread", FOLLOWS, (OWN_ERROR, GAVE_UP)),
+        sweep=True,
+    ),
     Fault(
         *("ends.py", "raises_in_a_callback", "the same, in a callback of JAX"),
         "JAX logs the traceback; the rest is as above",
@@ -100,6 +103,7 @@ FAULTS = [
         "as above, with the tracebacks of the others",
         (OWN_ERROR, GAVE_UP),
         lines=60,
+        sweep=True,
     ),
     Fault(
         *("ends.py", "raises_on_all_ranks", "all ranks raise the same exception"),
@@ -132,6 +136,7 @@ FAULTS = [
         *("ends.py", "gets_sigterm", "a rank gets SIGTERM", SPEAKS, (TERMINATED.format(0),)),
         open_mpi=True,
         lines=10,
+        sweep=True,
     ),
     Fault(
         *(
@@ -174,11 +179,15 @@ FAULTS = [
     ),
     Fault("ends.py", "ends_early", "a rank ends before the others", WAITS, (WAITED, ENDED)),
     Fault("ends.py", "ends_before_the_first_call", "the same, before the first operator", WAITS, (ENDED,), sweep=True),
-    Fault("ends.py", "ends_one_of_two_meshes", "the same, by `sys.exit(3)`, with two meshes", WAITS, (WAITED, ENDED)),
+    Fault(
+        *("ends.py", "ends_one_of_two_meshes", "the same, by `sys.exit(3)`, with two meshes", WAITS, (WAITED, ENDED)),
+        sweep=True,
+    ),
     Fault(
         *("ends.py", "exits_at_once", "the same, by `os._exit(0)`", SPEAKS, (TERMINATED.format(0),)),
         lines=30,  # Open MPI's banner has 24 lines.
         open_mpi=True,
+        sweep=True,
     ),
     Fault(
         *("ends.py", "does_not_initialize", "a rank does not call `initialize()`"),
