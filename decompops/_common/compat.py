@@ -61,8 +61,8 @@ def avoid_deadlocks(cores: int, environment: MutableMapping[str, str] = os.envir
         return
     flag = re.search(r"--xla_force_host_platform_device_count=(\d+)", environment.get("XLA_FLAGS", ""))
     devices = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
-    if devices < 0:  # The user may still choose a number. Then the threads suffice for 16 devices.
-        devices = int(flag[1]) if flag else 16
+    if devices < 0:  # The user may still choose a number. 32 threads suffice for 16 devices, and more slow XLA down.
+        devices = int(flag[1]) if flag else 8
     if not {"PJRT_NPROC", "NPROC"} & environment.keys() and devices > 1 and 4 * devices > cores:
         environment["PJRT_NPROC"] = environment[chosen] = str(4 * devices)
 

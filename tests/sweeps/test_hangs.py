@@ -117,8 +117,8 @@ def test_too_few_threads_cause_a_warning():
 @pytest.mark.parametrize(
     ("devices", "cores", "environment", "threads"),
     [
-        (-1, 2, {}, "64"),  # The user may still choose a number of devices.
-        (-1, 64, {}, None),
+        (-1, 2, {}, "32"),  # The user may still choose a number of devices.
+        (-1, 32, {}, None),
         (-1, 2, {"XLA_FLAGS": "--xla_force_host_platform_device_count=16"}, "64"),
         (-1, 2, {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"}, None),
         (16, 2, {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"}, "64"),
