@@ -141,6 +141,11 @@ class AbstractBackend(abc.ABC):
         del stages
         return 0
 
+    def point_threads(self, mesh: Mesh | AbstractMesh) -> int | None:
+        """Return with how many threads each device's kernel deposits and reads points; `None` if XLA does this."""
+        del mesh
+        return None
+
     def run(self, plan: Plan, block: Array, call: Call) -> Array:
         """Apply `plan` to one block of shape `(*batch, *plan.source.block_shape)`, inside a `shard_map` over the mesh.
 

@@ -6,6 +6,7 @@ these two primitives, and nothing of the size of points times touched cells is e
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import jax
@@ -15,6 +16,7 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from .._backend.native.points import has_kernel, run_points
 from .._common.broadcast import aligned
 from .window import Window
 
@@ -28,12 +30,14 @@ class Cloud:
     - `wraps`: for each axis, whether cells outside of the block are those at its other end. Otherwise they do not
         exist: what a point deposits there is dropped, and it reads zero there.
     - `orders`: the order of the derivative of the window along each axis.
+    - `threads`: the number of threads of the compiled kernel; `None` if XLA deposits and reads.
     """
 
     window: Window
     shape: tuple[int, ...]
     wraps: tuple[bool, ...]
     orders: tuple[int, ...]
+    threads: int | None = None
 
     @property
     def ndim(self) -> int:
@@ -79,7 +83,7 @@ def _deposit(points: Array, values: Array, *, cloud: Cloud) -> Array:
 
     def add(number: Array | int, block: Array) -> Array:
         where, share = _corner(cloud, cells, shares, number)
-        return block.at[(..., *where)].add(values * aligned(share, values), mode="drop")
+        return block.at[(..., *where)].add(values * aligned(share, values).astype(values.dtype), mode="drop")
 
     return jax.lax.fori_loop(0, cloud.window.width**cloud.ndim, add, zeros)
 
@@ -90,7 +94,9 @@ def _read(points: Array, block: Array, *, cloud: Cloud) -> Array:
 
     def add(number: Array | int, total: Array) -> Array:
         where, share = _corner(cloud, cells, shares, number)
-        return total + block.at[(..., *where)].get(mode="fill", fill_value=0) * aligned(share, total)
+        return total + block.at[(..., *where)].get(mode="fill", fill_value=0) * aligned(share, total).astype(
+            total.dtype
+        )
 
     return jax.lax.fori_loop(0, cloud.window.width**cloud.ndim, add, zeros)
 
@@ -119,19 +125,39 @@ def _corner(cloud: Cloud, cells: list[Array], shares: list[Array], number: Array
     return where, functools.reduce(jnp.multiply, found)
 
 
-def _register(primitive: Primitive, function, transpose: Primitive) -> None:
-    primitive.def_impl(jax.jit(function, static_argnames="cloud"))
+def _run(by_xla: Callable, points: Array, x: Array, *, cloud: Cloud) -> Array:
+    """Deposit or read by the compiled kernel where there is one, else by XLA."""
+    if cloud.threads is None or not has_kernel(points.dtype, x.dtype, cloud.ndim, cloud.window.width):
+        return by_xla(points, x, cloud=cloud)
+    result = jax.ShapeDtypeStruct(_result_shape(by_xla, points, x, cloud), x.dtype)
+    pieces = [cloud.window.derivative(order) for order in cloud.orders]
+    options = {"shape": cloud.shape, "wraps": cloud.wraps, "pieces": pieces, "threads": cloud.threads}
+    return run_points(points, x, result, deposits=by_xla is _deposit, **options)
+
+
+def _lower(by_xla: Callable, ctx, points, x, *, cloud: Cloud):
+    """Lower to a kernel, or for an exported program to operations of XLA, which other installations have as well."""
+    if ctx.module_context.lowering_parameters.for_export:
+        cloud = replace(cloud, threads=None)
+    run = functools.partial(_run, by_xla)
+    return mlir.lower_fun(run, multiple_results=False)(ctx, points, x, cloud=cloud)
+
+
+def _register(primitive: Primitive, function: Callable, transpose: Primitive) -> None:
+    primitive.def_impl(jax.jit(functools.partial(_run, function), static_argnames="cloud"))
     primitive.def_abstract_eval(functools.partial(_abstract_value, function))
-    mlir.register_lowering(primitive, mlir.lower_fun(function, multiple_results=False))
+    mlir.register_lowering(primitive, functools.partial(_lower, function))
     batching.primitive_batchers[primitive] = functools.partial(_batching_rule, primitive)
     ad.primitive_jvps[primitive] = functools.partial(_derivative, primitive)
     ad.primitive_transposes[primitive] = functools.partial(_transposed, transpose)
 
 
-def _abstract_value(function, points, x, *, cloud: Cloud):
-    n = points.shape[0]
-    shape = (*x.shape[:-1], *cloud.shape) if function is _deposit else (*x.shape[: -cloud.ndim], n)
-    return x.update(shape=shape, weak_type=False)
+def _result_shape(function: Callable, points, x, cloud: Cloud) -> tuple[int, ...]:
+    return (*x.shape[:-1], *cloud.shape) if function is _deposit else (*x.shape[: -cloud.ndim], points.shape[0])
+
+
+def _abstract_value(function: Callable, points, x, *, cloud: Cloud):
+    return x.update(shape=_result_shape(function, points, x, cloud), weak_type=False)
 
 
 def _batching_rule(primitive: Primitive, args, dims, *, cloud: Cloud):
@@ -150,7 +176,7 @@ def _derivative(primitive: Primitive, primals, tangents, *, cloud: Cloud):
         terms.append(primitive.bind(points, of_x, cloud=cloud))
     if type(along) is not ad.Zero:
         for axis in range(cloud.ndim):
-            factor = aligned(along[:, axis].astype(jnp.finfo(x.dtype).dtype), result if primitive is read_p else x)
+            factor = aligned(along[:, axis].astype(x.dtype), result if primitive is read_p else x)
             of_axis = functools.partial(primitive.bind, points, cloud=cloud.derivative(axis))
             terms.append(of_axis(x * factor) if primitive is deposit_p else of_axis(x) * factor)
     return result, functools.reduce(jnp.add, terms)

@@ -30,9 +30,13 @@ class Window:
         """The number of cells before and after a block that points inside of the block may touch."""
         return (self.width - 1) // 2, self.width // 2 + self.width % 2
 
+    def derivative(self, order: int) -> tuple[tuple[float, ...], ...]:
+        """Return the pieces of the derivative of this order."""
+        return _differentiated(self, order)
+
     def shares(self, t: Array, order: int) -> list[Array]:
         """Return the share of each cell, or the derivative of this order of the share."""
-        return [_horner(piece, t) for piece in _differentiated(self, order)]
+        return [_horner(piece, t) for piece in self.derivative(order)]
 
 
 @functools.cache

@@ -72,7 +72,8 @@ def _cloud(
     fault = jnp.where(jnp.all(~live | at_home), 0, jnp.nan)
     points = [s + before for s, (before, _) in zip(coordinates, halo)]
     shape = tuple(blocks.core(axis) + sum(pair) for axis, pair in enumerate(halo))
-    cloud = Cloud(window, shape, wraps, (0,) * blocks.ndim)
+    dec = home.decomposition
+    cloud = Cloud(window, shape, wraps, (0,) * blocks.ndim, dec.backend.point_threads(dec.mesh))
     return cloud, jnp.stack(points, axis=1), live, fault
 
 

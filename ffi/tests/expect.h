@@ -35,3 +35,4 @@ void test(const char* name, const Body& body) {
 
 void test_decoding(int ndim);
 void test_decoding_of_noise();
+void test_points();

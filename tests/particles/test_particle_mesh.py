@@ -54,7 +54,7 @@ def positions_of(distribution: str, dec: dops.Decomposition, seed: int = 0) -> n
     ),
 )
 def test_deposit_and_read(grid, distribution, window):
-    dec, periodic = grid_of(grid)
+    dec, periodic = grid_of(grid, backend="native" if window in ("cic", "pcs") else "xla")
     x = positions_of(distribution, dec)
     if (distribution, window) == ("edges", "ngp"):
         x = x + 1e-9  # Halfway between two points, rounding decides which one is the nearest.

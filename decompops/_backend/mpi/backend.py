@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from jax import Array
+from jax.sharding import AbstractMesh, Mesh
 
 from ..._plan.lower import Wire
 from ..._plan.plan import Plan
@@ -160,6 +161,10 @@ class MPI(AbstractBackend):
 
     def _ranks(self, mesh) -> list[int]:
         return launch.ranks_of(mesh, self.communicator, "cpu", self)
+
+    def point_threads(self, mesh: Mesh | AbstractMesh) -> int | None:
+        del mesh
+        return self.threads
 
     def takes(self, stages: tuple[AbstractStage, ...]) -> int:
         return count_supported(stages)

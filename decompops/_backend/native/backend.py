@@ -69,6 +69,9 @@ class Native(AbstractBackend):
                 "`backend=XLA()`, or `backend=MPI()` for several processes."
             )
 
+    def point_threads(self, mesh: Mesh | AbstractMesh) -> int | None:
+        return max(1, (self.threads or cores()) // mesh.size)
+
     def takes(self, stages: tuple[AbstractStage, ...]) -> int:
         return count_supported(stages)
 

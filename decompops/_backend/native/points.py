@@ -1,0 +1,55 @@
+"""Points on one block, by a compiled kernel: it deposits values, or reads the block."""
+
+import functools
+
+import jax
+import numpy as np
+from jax import Array
+
+from .library import NATIVE, pointer, register_targets
+
+
+MOST_AXES, MOST_WIDTH = 3, 16  # `Cloud` in ffi/cpu/points.h
+
+
+@functools.cache
+def _target() -> str:
+    register_targets({"decompops_points": pointer(NATIVE.load(), "decompops_points")}, platform="cpu")
+    return "decompops_points"
+
+
+def has_kernel(points: np.dtype, values: np.dtype, ndim: int, width: int) -> bool:
+    """Return whether the kernel takes points and values of these dtypes, on a block of `ndim` axes."""
+    real = np.dtype(points) in (np.float32, np.float64)
+    known = np.dtype(values) in (np.float32, np.float64, np.complex64, np.complex128)
+    return real and known and ndim <= MOST_AXES and width <= MOST_WIDTH
+
+
+def run_points(
+    points: Array,
+    x: Array,
+    result: jax.ShapeDtypeStruct,
+    *,
+    shape: tuple[int, ...],
+    wraps: tuple[bool, ...],
+    pieces: list[tuple[tuple[float, ...], ...]],
+    deposits: bool,
+    threads: int,
+) -> Array:
+    """Return what points deposit on a block, or read from it.
+
+    `pieces` holds, for each axis and each cell that a point touches, the coefficients of the polynomial that is its
+    share, the constant first.
+    """
+    powers = max(len(piece) for axis in pieces for piece in axis)
+    padded = [[[*piece, *[0.0] * (powers - len(piece))] for piece in axis] for axis in pieces]
+    return jax.ffi.ffi_call(_target(), result)(
+        points,
+        x,
+        shape=np.array(shape, np.int64),
+        wraps=np.array(wraps, np.int64),
+        width=np.int64(len(pieces[0])),
+        coefficients=np.array(padded, np.float64)[:, :, ::-1].transpose(0, 2, 1).ravel(),
+        deposits=deposits,
+        threads=np.int64(threads),
+    )

@@ -1,0 +1,50 @@
+// Tests of points on a block: `deposit` and `read` are transposes, for any coordinates and any number of threads.
+
+#include "cpu/points.h"
+
+#include <cmath>
+#include <limits>
+
+#include "tests/expect.h"
+
+using namespace decompops;
+
+namespace {
+
+std::vector<double> numbers(Index count, double low, double high) {
+  std::uniform_real_distribution<double> uniform(low, high);
+  std::vector<double> result(count);
+  for (double& number : result) number = uniform(engine);
+  return result;
+}
+
+}  // namespace
+
+void test_points() {
+  for (int round = 0; round < 60; ++round) {
+    Cloud cloud;
+    cloud.first_axis = static_cast<int>(random(0, 2));
+    const int ndim = cloud.ndim(), width = static_cast<int>(random(1, Cloud::kMostWidth)), powers = 3;
+    for (int i = cloud.first_axis; i < Cloud::kMostAxes; ++i) {
+      cloud.axes[i] = {random(1, 90), random(0, 1) == 1, width, numbers(width * powers, -1, 1)};
+    }
+    const Index count = random(0, 1) == 1 ? random(0, 50) : random(4000, 9000), batch = random(1, 2);
+    std::vector<double> points = numbers(count * ndim, -100, 200);
+    for (const double wild : {std::nan(""), std::numeric_limits<double>::infinity(), -1e300, 1e18, -0.0}) {
+      if (count > 0) points[random(0, count * ndim - 1)] = wild;
+    }
+    const auto values = numbers(batch * count, -1, 1), cells = numbers(batch * cloud.cells(), -1, 1);
+    std::vector<double> block(cells.size(), 7), again(cells.size(), 7), found(values.size(), 7);
+    deposit(cloud, points.data(), count, values.data(), batch, block.data(), 1);
+    deposit(cloud, points.data(), count, values.data(), batch, again.data(), 3);
+    expect(block == again, "a deposit depends on the number of threads");
+    read(cloud, points.data(), count, cells.data(), batch, found.data(), 3);
+    double deposited = 0, read_back = 0, scale = 1;
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      deposited += block[i] * cells[i];
+      scale += std::abs(block[i] * cells[i]);
+    }
+    for (std::size_t i = 0; i < values.size(); ++i) read_back += found[i] * values[i];
+    expect(std::abs(deposited - read_back) <= 1e-10 * scale, "deposit and read are no transposes");
+  }
+}
