@@ -1,4 +1,4 @@
-"""Where an array is, and where it must go: the only file that moves arrays between devices or shardings.
+"""Finds where an array is, and moves it to where it is needed.
 
 `place_field` places the input of every operator, and `place` any other array.
 """

@@ -26,7 +26,7 @@ class Cloud:
     """How points touch the cells of a block.
 
     - `window`: the window along each axis.
-    - `shape`: the lengths of the block, with its halo.
+    - `shape`: the lengths of the block, its halo included.
     - `wraps`: for each axis, whether cells outside of the block are those at its other end. Otherwise they do not
         exist: what a point deposits there is dropped, and it reads zero there.
     - `orders`: the order of the derivative of the window along each axis.
@@ -110,7 +110,7 @@ def _touched(cloud: Cloud, points: Array, dtype: np.dtype) -> tuple[list[Array],
         first = jnp.floor(s)
         shares.append(jnp.stack(cloud.window.shares(s - first, order)).astype(real))
         touched = first.astype(np.int32)[None] + np.arange(width, dtype=np.int32)[:, None]
-        # A negative index would count from the end of the axis.
+        # JAX would count a negative index from the end of the axis.
         cells.append(touched % length if wraps else jnp.where(touched < 0, length, touched))
     return cells, shares
 

@@ -182,7 +182,7 @@ class ParticleMesh(eqx.Module):
 
         **Arguments:**
 
-        - `p`: particles, each on the device that owns its cell: see `exchange`.
+        - `p`: particles. Each must be on the device that owns its cell, where `exchange` brings it.
         - `values`: real or complex numbers of shape `(slots, *components)`, such as `p["mass"]`; by default, one for
             each particle.
 
@@ -204,7 +204,7 @@ class ParticleMesh(eqx.Module):
 
         **Arguments:**
 
-        - `p`: particles, each on the device that owns its cell: see `exchange`.
+        - `p`: particles. Each must be on the device that owns its cell, where `exchange` brings it.
         - `field`: real or complex numbers of shape `(*components, nx, ny, nz)`.
 
         **Returns:** an array of shape `(slots, *components)`: zeros in slots without a particle. A device whose

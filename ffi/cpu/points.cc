@@ -70,49 +70,76 @@ Index wrapped(Index cell, Index length) {
   return rest < 0 ? rest + length : rest;
 }
 
-// The cells that one point touches, and their shares along each axis.
+// The cells that one point touches, and their shares along each axis. `find` moves it to a point.
 template <int W, class Real, class Share>
-struct Touched {
-  static constexpr int kWidth = W > 0 ? W : Cloud::kMostWidth;
-  Index offsets[3][kWidth];
-  Share shares[3][kWidth];
-  Index first[3];
-  int widths[3] = {1, 1, 1};
-  bool inside = true;  // no cell is outside of the block, so the cells along the last axis are neighbours
+class Touched {
+ public:
+  explicit Touched(const Cloud& cloud)
+      : width_(W > 0 ? W : cloud.axes[2].width),
+        skipped_(cloud.first_axis),
+        strides_{cloud.axes[1].length * cloud.axes[2].length, cloud.axes[2].length, 1},
+        lines_(cloud.axes.begin(), cloud.axes.end()) {
+    for (int i = skipped_; i < 3; ++i) widths_[i] = width_;
+  }
 
   // Returns false for a point that touches no cell.
-  bool find(const std::vector<Line<Real>>& lines, const Real* point) {
-    const int ndim = static_cast<int>(lines.size()), skipped = 3 - ndim;
-    inside = true;
-    for (int i = 0; i < skipped; ++i) {
-      first[i] = 0;
-      shares[i][0] = 1;
-    }
-    for (int i = 0; i < ndim; ++i) {
-      const Line<Real>& line = lines[i];
+  bool find(const Real* point) {
+    inside_ = true;
+    for (int i = skipped_; i < 3; ++i) {
       Real t;
-      if (!line.locate(point[i], first[skipped + i], t)) return false;
-      line.template find_shares<W>(t, shares[skipped + i]);
-      widths[skipped + i] = W > 0 ? W : line.width;
-      inside &= first[skipped + i] >= 0 && first[skipped + i] + widths[skipped + i] <= line.length;
+      if (!lines_[i].locate(point[i - skipped_], first_[i], t)) return false;
+      lines_[i].template find_shares<W>(t, shares_[i]);
+      inside_ &= first_[i] >= 0 && first_[i] + widths_[i] <= lines_[i].length;
     }
+    if (!inside_) find_cells();
+    start_ = inside_ ? first_[0] * strides_[0] + first_[1] * strides_[1] + first_[2] : 0;
     return true;
   }
 
-  // Finds each cell, for a point that also touches cells outside of the block: these are at the other end, or have no
-  // share.
-  void find_cells(const std::vector<Line<Real>>& lines, const Index* strides) {
-    const int skipped = 3 - static_cast<int>(lines.size());
-    for (int i = 0; i < 3; ++i) {
-      for (int j = 0; j < widths[i]; ++j) {
-        Index cell = first[i] + j;
-        if (i >= skipped && lines[i - skipped].wraps) cell = wrapped(cell, lines[i - skipped].length);
-        const bool exists = i < skipped || (cell >= 0 && cell < lines[i - skipped].length);
-        offsets[i][j] = exists ? cell * strides[i] : 0;
-        if (!exists) shares[i][j] = 0;
+  // Calls `visit(row, share)` for each row of cells along the last axis. Number j of its cells is `cell(row, j)`.
+  template <class Number, class Visit>
+  void for_each_row(Number* block, const Visit& visit) const {
+    for (int p = 0; p < widths_[0]; ++p) {
+      for (int q = 0; q < widths_[1]; ++q) {
+        const Index offset = inside_ ? start_ + p * strides_[0] + q * strides_[1] : offsets_[0][p] + offsets_[1][q];
+        visit(block + offset, shares_[0][p] * shares_[1][q]);
       }
     }
   }
+
+  // Calls `visit(cell, share)` for each cell of a row.
+  template <class Number, class Visit>
+  void for_each_cell(Number* row, const Visit& visit) const {
+    if (inside_) {
+      for (int j = 0; j < width_; ++j) visit(row[j], shares_[2][j]);
+    } else {
+      for (int j = 0; j < width_; ++j) visit(row[offsets_[2][j]], shares_[2][j]);
+    }
+  }
+
+ private:
+  // Finds each cell, for a point that also touches cells outside of the block: these are at the other end, or have no
+  // share.
+  void find_cells() {
+    for (int i = skipped_; i < 3; ++i) {
+      for (int j = 0; j < widths_[i]; ++j) {
+        const Index cell = lines_[i].wraps ? wrapped(first_[i] + j, lines_[i].length) : first_[i] + j;
+        const bool exists = cell >= 0 && cell < lines_[i].length;
+        offsets_[i][j] = exists ? cell * strides_[i] : 0;
+        if (!exists) shares_[i][j] = 0;
+      }
+    }
+  }
+
+  static constexpr int kWidth = W > 0 ? W : Cloud::kMostWidth;
+  const int width_, skipped_;
+  const Index strides_[3];
+  const std::vector<Line<Real>> lines_;
+  int widths_[3] = {1, 1, 1};
+  // Axes that the grid does not have begin at their only cell, with the share 1.
+  Index first_[3] = {0, 0, 0}, offsets_[3][kWidth] = {}, start_ = 0;
+  Share shares_[3][kWidth] = {{1}, {1}, {1}};
+  bool inside_ = true;  // no cell is outside of the block, so the cells along the last axis are neighbours
 };
 
 // Calls `body(piece)` for each piece from 0 to `pieces` - 1, on several threads.
@@ -174,43 +201,24 @@ struct Slabs {
   }
 };
 
-template <class Real>
-std::vector<Line<Real>> lines_of(const Cloud& cloud) {
-  return std::vector<Line<Real>>(cloud.axes.begin() + cloud.first_axis, cloud.axes.end());
-}
-
 template <int W, class Real, class Value>
 void deposit_all(const Cloud& cloud, const Real* points, Index count, const Value* values, Index batch, Value* block,
                  int threads) {
   using Share = typename RealOf<Value>::type;
   const Index cells = cloud.cells();
-  const Index strides[3] = {cloud.axes[1].length * cloud.axes[2].length, cloud.axes[2].length, 1};
-  const auto lines = lines_of<Real>(cloud);
-  const int ndim = cloud.ndim(), width = W > 0 ? W : cloud.axes[2].width;
   std::fill(block, block + batch * cells, Value(0));
   const Slabs slabs(cloud, points, count, threads);
   const auto fill = [&](int slab) {
-    Touched<W, Real, Share> at;
+    Touched<W, Real, Share> touched(cloud);
     for (Index k = slabs.starts[slab]; k < slabs.starts[slab + 1]; ++k) {
       const Index i = slabs.order[k];
-      if (!at.find(lines, points + i * ndim)) continue;
-      if (!at.inside) at.find_cells(lines, strides);
-      const Index first = at.first[0] * strides[0] + at.first[1] * strides[1] + at.first[2];
+      if (!touched.find(points + i * cloud.ndim())) continue;
       for (Index b = 0; b < batch; ++b) {
         const Value value = values[b * count + i];
-        Value* cell = block + b * cells;
-        for (int p = 0; p < at.widths[0]; ++p) {
-          for (int q = 0; q < at.widths[1]; ++q) {
-            const Value part = value * (at.shares[0][p] * at.shares[1][q]);
-            if (at.inside) {
-              Value* row = cell + first + p * strides[0] + q * strides[1];
-              for (int j = 0; j < width; ++j) row[j] += part * at.shares[2][j];
-            } else {
-              Value* row = cell + at.offsets[0][p] + at.offsets[1][q];
-              for (int j = 0; j < width; ++j) row[at.offsets[2][j]] += part * at.shares[2][j];
-            }
-          }
-        }
+        touched.for_each_row(block + b * cells, [&](Value* row, Share share) {
+          const Value part = value * share;
+          touched.for_each_cell(row, [&](Value& cell, Share last) { cell += part * last; });
+        });
       }
     }
   };
@@ -224,31 +232,19 @@ void read_all(const Cloud& cloud, const Real* points, Index count, const Value* 
               int threads) {
   using Share = typename RealOf<Value>::type;
   const Index cells = cloud.cells();
-  const Index strides[3] = {cloud.axes[1].length * cloud.axes[2].length, cloud.axes[2].length, 1};
-  const auto lines = lines_of<Real>(cloud);
-  const int ndim = cloud.ndim(), width = W > 0 ? W : cloud.axes[2].width;
   const int pieces = count < kFewPoints ? 1 : kPieces;
   in_pieces(pieces, threads, [&](int piece) {
-    Touched<W, Real, Share> at;
+    Touched<W, Real, Share> touched(cloud);
     for (Index i = count * piece / pieces; i < count * (piece + 1) / pieces; ++i) {
-      const bool touches = at.find(lines, points + i * ndim);
-      if (touches && !at.inside) at.find_cells(lines, strides);
-      const Index first = touches ? at.first[0] * strides[0] + at.first[1] * strides[1] + at.first[2] : 0;
+      const bool reads = touched.find(points + i * cloud.ndim());
       for (Index b = 0; b < batch; ++b) {
-        const Value* cell = block + b * cells;
         Value sum(0);
-        for (int p = 0; touches && p < at.widths[0]; ++p) {
-          for (int q = 0; q < at.widths[1]; ++q) {
+        if (reads) {
+          touched.for_each_row(block + b * cells, [&](const Value* row, Share share) {
             Value along(0);
-            if (at.inside) {
-              const Value* row = cell + first + p * strides[0] + q * strides[1];
-              for (int j = 0; j < width; ++j) along += row[j] * at.shares[2][j];
-            } else {
-              const Value* row = cell + at.offsets[0][p] + at.offsets[1][q];
-              for (int j = 0; j < width; ++j) along += row[at.offsets[2][j]] * at.shares[2][j];
-            }
-            sum += along * (at.shares[0][p] * at.shares[1][q]);
-          }
+            touched.for_each_cell(row, [&](const Value& cell, Share last) { along += cell * last; });
+            sum += along * share;
+          });
         }
         values[b * count + i] = sum;
       }

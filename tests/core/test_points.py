@@ -55,6 +55,9 @@ def test_the_kernel_and_xla_agree(orders, precision, dtype):
     found = []
     for threads in THREADS:
         cloud = cloud_of(shape, 4, wraps, threads, orders)
+        for function, x in ((deposit, values), (read, fields)):
+            text = jax.jit(function, static_argnums=0).lower(cloud, points, x).as_text()
+            assert ("decompops_points" in text) == (threads is not None)  # The kernel is really called.
         found.append((deposit(cloud, points, values), read(cloud, points, fields)))
     for by_xla, one, several in zip(*found):
         assert by_xla.dtype == one.dtype == dtype
