@@ -1,14 +1,10 @@
-"""The interface of integrators, the rollout of many steps in one program, and helpers that steps share."""
+"""The interface of integrators, and helpers that steps share."""
 
 import abc
-import math
-import sys
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from equinox import AbstractVar
@@ -16,13 +12,11 @@ from jax import Array
 from jaxtyping import Inexact, Int
 
 from .._common.box import Number
-from .._common.check import check_count
 from .._common.typed import sharded_like
 from .._core.structure import Structure
+from .._rollout.rollout import Options, check_options, roll_out
 from ..spectral._vector import cast, times
-from ._checkpointing import Chain, checkpointed
 from ._equation import AbstractSplitEquation, Time
-from ._memory import Budget, best_plan, check_budget
 
 
 class History(eqx.Module):
@@ -136,31 +130,15 @@ class AbstractIntegrator(eqx.Module):
         `ValueError` if `keep` is too small for the derivative of one step, or if `keep_on_host` is too small for two
         states.
         """
-        steps = check_count("steps", steps)
-        every = _near_root(steps) if every is None else check_count("every", every)
-        if steps % every:
-            raise ValueError(f"`every` must divide the {steps} steps; got {every}.")
-        if not (observe is None or callable(observe)):
-            raise TypeError(f"`observe` must be a function of (t, u) or None; got {observe!r}.")
-        report = _print_progress if progress is True else progress or None
-        if observe is None and report is None:
-            every = steps
+        options = check_options(
+            steps, every=every, observe=observe, progress=progress, keep=keep, keep_on_host=keep_on_host
+        )
         if isinstance(t, float | int):  # Equinox compiles again for each new Python number, but not for a new array.
             t = np.asarray(t, np.float64)  # pyright: ignore[reportAssignmentType]
-        return self._rollout(u, steps, t, args, every, observe, report, check_budget(keep, keep_on_host))
+        return self._rollout(u, t, args, options)
 
     @eqx.filter_jit
-    def _rollout(
-        self,
-        u: Any,
-        steps: int,
-        t: Any,
-        args: Any,
-        every: int,
-        observe: Callable | None,
-        report: Callable | None,
-        memory: Budget | None,
-    ) -> tuple[Any, Any]:
+    def _rollout(self, u: Any, t: Any, args: Any, options: Options) -> tuple[Any, Any]:
         first = self.start(u)
         like = _state(first)
         advance = self.stepper(first, args)
@@ -171,18 +149,10 @@ class AbstractIntegrator(eqx.Module):
         def step(carried: Any, i: Array) -> Any:
             return advance(time(i), carried)
 
-        def result(carried: Any, n: Array) -> Any:
-            return None if observe is None else observe(time(n * every), _state(carried))
+        def seen(carried: Any, done: Array) -> Any:
+            return None if options.observe is None else options.observe(time(done), _state(carried))
 
-        def tell(n: Array) -> None:
-            if report is not None:
-                jax.debug.callback(report, n * every, steps)
-
-        if memory is None:
-            last, results = _in_chunks(step, result, tell, first, steps, every)
-        else:
-            plan = partial(best_plan, memory=memory, layout=self.in_structure.layout)
-            last, results = checkpointed(Chain(step, result, tell, steps, every), first, plan)
+        last, results = roll_out(step, seen, first, options, layout=self.in_structure.layout, state_of=_state)
         return (last if isinstance(u, History) else _state(last)), results
 
 
@@ -212,67 +182,6 @@ def scaled(factor: Array, u: Array) -> Array:
     return times(factor, u) if jnp.iscomplexobj(u) else factor * u
 
 
-def scan_in_chunks(
-    advance: Callable, state: Any, length: int, chunk: int, result: Callable = lambda state, i: None
-) -> tuple[Any, Any]:
-    """Return the state after `length` calls of `advance(state, i)`, and the `result(state, i)` after each call.
-
-    The derivative stores the first state of each chunk of about `chunk` calls, and all states of one chunk at a time.
-    If each chunk has one call, or one chunk has all calls, nothing is recomputed. If chunks do not divide `length`, the
-    last chunk skips the calls beyond `length` and repeats the last result. A second loop for a shorter last chunk would
-    contain `advance` again, so the program would take twice as long to compile.
-    """
-
-    def call(state: Any, i: Array) -> tuple[Any, Any]:
-        state = advance(state, i)
-        return state, result(state, i)
-
-    if not 1 < chunk < length:
-        return jax.lax.scan(call, state, jnp.arange(length))
-
-    @jax.checkpoint  # Without a checkpoint, `cond` would store the intermediate results of `advance`.
-    def advance_or_skip(state: Any, i: Array) -> Any:
-        return jax.lax.cond(i < length, advance, lambda state, _: state, state, i)
-
-    def call_or_skip(state: Any, i: Array) -> tuple[Any, Any]:
-        state = advance_or_skip(state, i)
-        return state, result(state, jnp.minimum(i, length - 1))
-
-    @jax.checkpoint
-    def calls(state: Any, first: Array) -> tuple[Any, Any]:
-        return jax.lax.scan(call_or_skip if length % chunk else call, state, first + jnp.arange(chunk))
-
-    near = [n for n in range(2 * chunk // 3, 3 * chunk // 2 + 1) if n > 1 and length % n == 0]
-    chunk = min(near, key=lambda n: abs(n - chunk), default=chunk)
-    state, results = jax.lax.scan(calls, state, jnp.arange(0, length, chunk))
-    return state, jax.tree.map(lambda parts: parts.reshape(-1, *parts.shape[2:])[:length], results)
-
-
-def _in_chunks(
-    step: Callable, result: Callable, report: Callable, first: Any, steps: int, every: int
-) -> tuple[Any, Any]:
-    """Return the last state, and one result for each `every` steps.
-
-    JAX can differentiate this function in forward and in reverse mode.
-    """
-
-    def advance(carried: Any, i: Array) -> Any:
-        @jax.checkpoint
-        def one(carried: Any, j: Array) -> Any:
-            return step(carried, i * every + j)
-
-        carried, _ = scan_in_chunks(one, carried, every, chunk)
-        report(i + 1)
-        return carried
-
-    @jax.checkpoint
-    def seen(carried: Any, i: Array) -> Any:
-        return result(carried, i + 1)
-
-    chunk = math.isqrt(steps)
-    return scan_in_chunks(advance, first, steps // every, chunk // every, seen)
-
-
 def _state(carried: Any) -> Any:
     return carried.state if isinstance(carried, History) else carried
 
@@ -285,13 +194,3 @@ def _like_state(name: str, result: Any, u: Array) -> Array:
             f"{got}."
         )
     return sharded_like(result, u)
-
-
-def _near_root(steps: int) -> int:
-    """Return the largest divisor of `steps` that is at most `sqrt(steps)`."""
-    return max(n for n in range(1, math.isqrt(steps) + 1) if steps % n == 0)
-
-
-def _print_progress(done: Any, steps: Any) -> None:
-    if jax.process_index() == 0:
-        print(f"\r{int(done)} of {int(steps)} steps", end="\n" if done == steps else "", file=sys.stderr, flush=True)

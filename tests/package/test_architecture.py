@@ -21,7 +21,7 @@ FLOORS = (
     ("_backend",),
     ("_core",),
     ("_operator", "mpmd"),
-    ("_autotune", "fft", "io"),
+    ("_autotune", "_rollout", "fft", "io"),
     ("spectral",),
     ("nn", "particles", "pde", "plot"),
     ("__init__", "extend"),
@@ -39,7 +39,8 @@ FORBIDDEN = {
 # `tools` imports the public names of the library, as users and other packages do, and of its private files only these.
 OPEN_TO_TOOLS = {
     *("_backend.native.library", "_common.blocks", "_common.ownership", "_common.sharding"),
-    *("_backend.native", "_core.config", "_core.registry", "mpmd._transfer", "nn._fno", "pde._binomial", "pde._memory"),
+    *("_backend.native", "_core.config", "_core.registry", "mpmd._transfer", "nn._fno"),
+    *("_rollout.binomial", "_rollout.memory"),
 }
 # These files hold plain data. From JAX they may import only `PartitionSpec`.
 PLAIN = ("_common.blocks", "_plan")

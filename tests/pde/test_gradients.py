@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import FFT3D, Box, pde, spectral
-from decompops.pde._binomial import binomial_schedule, count_moves
-from decompops.pde._checkpointing import Chain, Plan, checkpointed
-from decompops.pde._memory import scratch_bytes
+from decompops._rollout.binomial import binomial_schedule, count_moves
+from decompops._rollout.checkpointing import Chain, Plan, checkpointed
+from decompops._rollout.memory import scratch_bytes
 
 from helpers import assert_close, make_mesh, random_field, thinned
 

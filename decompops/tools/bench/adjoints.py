@@ -17,8 +17,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh
 
+from ..._rollout.memory import scratch_bytes
 from ...pde import ETDRK
-from ...pde._memory import scratch_bytes
 from .gradients import problem, seconds
 
 

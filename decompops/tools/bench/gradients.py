@@ -15,9 +15,9 @@ import numpy as np
 from jax.sharding import Mesh
 
 from ... import FFT3D
+from ..._rollout.binomial import count_moves
+from ..._rollout.memory import scratch_bytes
 from ...pde import ETDRK, NavierStokes
-from ...pde._binomial import count_moves
-from ...pde._memory import scratch_bytes
 from ...spectral import LerayProjection
 
 

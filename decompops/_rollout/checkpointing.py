@@ -1,17 +1,28 @@
 """Computes the derivative of many steps within a given memory."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.sharding import PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .._common.sharding import map_blocks
-from .._core.layout import Layout
-from ._binomial import binomial_schedule
+from .binomial import binomial_schedule
+
+
+@runtime_checkable
+class Placement(Protocol):
+    """Where the arrays of a state are: a `Layout`, for example."""
+
+    @property
+    def mesh(self) -> Mesh: ...
+
+    def sharding_of(self, shape: tuple[int, ...]) -> NamedSharding:
+        """Return the sharding of an array of this shape."""
+        ...
 
 
 class Chain(eqx.Module):
@@ -58,7 +69,7 @@ class Plan(NamedTuple):
 
     block: int
     places: int
-    host: Layout | None = None
+    host: Placement | None = None
 
     def places_for(self, state: Any) -> Any:
         """Allocate the places for states like `state`."""
@@ -66,7 +77,7 @@ class Plan(NamedTuple):
         def on_device(x: Array) -> Array:
             return lax.broadcast(x, (self.places,))
 
-        def on_host(x: Array, layout: Layout) -> Array:
+        def on_host(x: Array, layout: Placement) -> Array:
             # XLA would allocate a broadcast array on the device first, but it allocates an empty array directly on the
             # host. Outside a `shard_map`, XLA would allocate whole states on each device, and not only one block of
             # each state.

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,9 +12,8 @@ import jax.numpy as jnp
 
 from .._common.check import check_count
 from .._common.typed import struct_of
-from .._core.layout import Layout
-from ._binomial import count_moves
-from ._checkpointing import Chain, Plan, gradient
+from .binomial import count_moves
+from .checkpointing import Chain, Placement, Plan, gradient
 
 
 UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -61,20 +61,20 @@ def _bytes_of_text(name: str, text: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
-def best_plan(chain: Chain, first: Any, perturbed: Any, memory: Budget, layout: Layout) -> Plan:
+def best_plan(
+    chain: Chain, first: Any, perturbed: Any, *, memory: Budget, layout: Placement, state_of: Callable[[Any], Any]
+) -> Plan:
     """Return the plan with the fewest moves whose compiled derivative takes at most the given memory.
 
     A move advances a state by one block (see `Schedule`). The derivative of a few blocks is compiled to measure its
     memory. For each further place for a stored state, the memory of one state is added. `layout` is the layout of the
-    states.
+    arrays, and `state_of(first)` is what users call a state: without what a step also carries.
 
     Raises `ValueError` if `memory.keep` is too small for the derivative of one step, or if `memory.keep_on_host` is too
     small for two states.
     """
-    state, *others = (
-        math.prod(layout.sharding_of(x.shape).shard_shape(x.shape)) * x.dtype.itemsize for x in _arrays(first)
-    )
-    place, on_host = state + sum(others), None if memory.keep_on_host is None else layout
+    state, place = (_bytes_on_device(carried, layout) for carried in (state_of(first), first))
+    on_host = None if memory.keep_on_host is None else layout
     host, budget = (_bytes_of(name, getattr(memory, name), state) for name in ("keep_on_host", "keep"))
     # With observations, the full program may hold one more state than the small program that is measured.
     budget -= place if chain.every < chain.steps else 0
@@ -99,7 +99,7 @@ def best_plan(chain: Chain, first: Any, perturbed: Any, memory: Budget, layout: 
         raise ValueError(f"`keep_on_host` must be at least {needed}; got {memory.keep_on_host!r}.")
     if memory.keep is None:
         return single
-    residuals = _residuals_of_step(chain, first, perturbed) * state
+    residuals = _residuals_of_step(chain, first, perturbed) * state / _bytes_of_arrays(state_of(first))
     divisors = [n for n in range(1, chain.every + 1) if chain.every % n == 0]
     expected = [moves(plan(n, least + (n - 1) * residuals)) for n in divisors]
     # If a block has several steps, its derivative computes the products of fields in these steps twice, and stores
@@ -117,12 +117,18 @@ def scratch_bytes(compiled: Any) -> int:
     return compiled.memory_analysis().temp_size_in_bytes
 
 
-def _arrays(state: Any) -> list[Any]:
-    """Return the floating-point arrays of a state or a `History`: first the newest state, then the others."""
-    return [x for x in jax.tree.leaves(state) if eqx.is_inexact_array(x)]
+def _bytes_on_device(state: Any, layout: Placement) -> int:
+    """Return the memory that the arrays of a state take on each device."""
+    arrays = [x for x in jax.tree.leaves(state) if x.ndim]
+    return sum(math.prod(layout.sharding_of(x.shape).shard_shape(x.shape)) * x.dtype.itemsize for x in arrays)
 
 
-def _scratch_of_few(chain: Chain, first: Any, perturbed: Any, layout: Layout, plan: Plan) -> int:
+def _bytes_of_arrays(state: Any) -> int:
+    """Return the memory that the arrays of a state take on all devices together."""
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
+
+
+def _scratch_of_few(chain: Chain, first: Any, perturbed: Any, layout: Placement, plan: Plan) -> int:
     """Return the scratch memory that the derivative of a few blocks takes on each device, if it follows `plan`.
 
     The number of blocks is large enough for each loop to have several iterations, because XLA removes a loop of one
@@ -148,8 +154,8 @@ def _scratch_of_few(chain: Chain, first: Any, perturbed: Any, layout: Layout, pl
     return scratch_bytes(jax.jit(derivative).lower(structs).compile())
 
 
-def _residuals_of_step(chain: Chain, first: Any, perturbed: Any) -> float:
-    """Return the memory, in states, that the derivative of a block needs for each further step in the block."""
+def _residuals_of_step(chain: Chain, first: Any, perturbed: Any) -> int:
+    """Return the memory that the derivative of a block needs on all devices for each further step in the block."""
     varied, fixed = eqx.partition(chain, perturbed)
     numbers, rest = eqx.partition(first, eqx.is_inexact_array)
 
@@ -161,7 +167,6 @@ def _residuals_of_step(chain: Chain, first: Any, perturbed: Any) -> float:
 
             return jax.vjp(advance, varied, numbers)[1]
 
-        return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(pullback, varied, numbers)))
+        return _bytes_of_arrays(jax.eval_shape(pullback, varied, numbers))
 
-    state = _arrays(first)[0]
-    return (stored_bytes(3) - stored_bytes(2)) / (state.size * state.dtype.itemsize)
+    return stored_bytes(3) - stored_bytes(2)
