@@ -1,6 +1,7 @@
 """`Window`: how the value of one point is shared among its neighbouring cells."""
 
 import functools
+import math
 from dataclasses import dataclass
 
 from jax import Array
@@ -25,10 +26,13 @@ class Window:
         """The number of cells that a point touches along one axis."""
         return len(self.pieces)
 
-    @property
-    def halo(self) -> tuple[int, int]:
-        """The number of cells before and after a block that points inside of the block may touch."""
-        return (self.width - 1) // 2, self.width // 2 + self.width % 2
+    def halo(self, offset: float = 0.0) -> tuple[int, int]:
+        """Return the number of cells before and after a block that points inside of the block may touch.
+
+        `offset` is how far the grid is shifted, in cells.
+        """
+        reach = self.width / 2 + offset
+        return math.ceil(reach) - 1, self.width - math.floor(reach)
 
     def derivative(self, order: int) -> tuple[tuple[float, ...], ...]:
         """Return the pieces of the derivative of this order."""

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from .._common.sharding import map_blocks
 from .binomial import binomial_schedule
@@ -18,7 +18,7 @@ class Placement(Protocol):
     """Where the arrays of a state are: a `Layout`, for example."""
 
     @property
-    def mesh(self) -> Mesh: ...
+    def mesh(self) -> Mesh | AbstractMesh: ...
 
     def sharding_of(self, shape: tuple[int, ...]) -> NamedSharding:
         """Return the sharding of an array of this shape."""

@@ -1,4 +1,8 @@
-"""Particles that move over the devices of a grid: deposit, read and exchange."""
+"""Particles that move over the devices of a grid: deposit, read, exchange and gravity."""
 
+from ._cosmology import Cosmology as Cosmology
+from ._gravity import Gravity as Gravity
+from ._kick_drift_kick import KickDriftKick as KickDriftKick
 from ._mesh import ParticleMesh as ParticleMesh
+from ._modes import Deconvolution as Deconvolution
 from ._particles import Particles as Particles

@@ -17,12 +17,15 @@ from ._particles import Particles
 
 
 @eqx.filter_jit
-def deposited(home: Home, window: Window, p: Particles, values: Array) -> Array:
-    """Return the field of `values` of all particles. See `ParticleMesh.deposit`."""
-    exchange = _halo(home, window)
+def deposited(home: Home, window: Window, p: Particles, values: Array, offset: float = 0.0) -> Array:
+    """Return the field of `values` of all particles. See `ParticleMesh.deposit`.
+
+    Along each axis, the points of the field are shifted by `offset` cells.
+    """
+    exchange = _halo(home, window, offset)
 
     def on_block(lengths: Any, counts: Array, positions: Array, values: Array) -> Array:
-        cloud, points, live, fault = _cloud(home, window, lengths, counts, positions)
+        cloud, points, live, fault = _cloud(home, window, lengths, counts, positions, offset)
         values = jnp.where(_beside(live, values), values, 0)
         return exchange.T.local(deposit(cloud, points, jnp.moveaxis(values + fault.astype(values.dtype), 0, -1)))
 
@@ -52,25 +55,25 @@ def _wraps(home: Home) -> tuple[bool, ...]:
     return tuple(name is None and periodic for name, periodic in zip(home.blocks.names, home.periodic))
 
 
-def _halo(home: Home, window: Window) -> HaloExchange:
+def _halo(home: Home, window: Window, offset: float = 0.0) -> HaloExchange:
     """Return the exchange of the cells that particles of other devices touch."""
-    halo = tuple((0, 0) if wraps else window.halo for wraps in _wraps(home))
+    halo = tuple((0, 0) if wraps else window.halo(offset) for wraps in _wraps(home))
     return HaloExchange(home.decomposition, halo, periodic=home.periodic)
 
 
 def _cloud(
-    home: Home, window: Window, lengths: Any, counts: Array, positions: Array
+    home: Home, window: Window, lengths: Any, counts: Array, positions: Array, offset: float = 0.0
 ) -> tuple[Cloud, Array, Array, Array]:
     """Return the cloud of the particles of this device, and their coordinates in its extended block.
 
     Also return which slots hold a particle, and a number: zero, or NaN if a particle is not at home.
     """
-    blocks, halo, wraps = home.blocks, _halo(home, window).halo, _wraps(home)
+    blocks, halo, wraps = home.blocks, _halo(home, window, offset).halo, _wraps(home)
     live = jnp.arange(positions.shape[0], dtype=np.int32) < counts[home.me()]
     positions = jnp.where(live[:, None], positions, 0)  # Other slots may hold NaN, also in derivatives.
     coordinates, at_home = home.coordinates(positions, lengths)
     fault = jnp.where(jnp.all(~live | at_home), 0, jnp.nan)
-    points = [s + before for s, (before, _) in zip(coordinates, halo)]
+    points = [s + (before - offset) for s, (before, _) in zip(coordinates, halo)]
     shape = tuple(blocks.core(axis) + sum(pair) for axis, pair in enumerate(halo))
     dec = home.decomposition
     cloud = Cloud(window, shape, wraps, (0,) * blocks.ndim, dec.backend.point_threads(dec.mesh))

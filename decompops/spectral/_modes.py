@@ -196,11 +196,11 @@ def component_axes(components: Any, ndim: int) -> tuple[int, ...] | None:
 
 
 def check_components(components: Components, x: Any, ndim: int) -> None:
-    """Raise `ValueError` if `components` stands for a vector, but `x` does not have one component for each axis."""
+    """Raise `ValueError` if `components` stands for several fields, but `x` does not have as many."""
     shape, wanted = jnp.shape(x), component_axes(components, ndim)
-    if wanted and (len(shape) <= ndim or shape[-ndim - 1] != ndim):
+    if wanted and (len(shape) <= ndim or shape[-ndim - 1] != wanted[0]):
         lengths = ", ".join(f"n{axis}" for axis in axis_names(ndim))
-        raise ValueError(f"`x` must be a vector field of shape (*batch, {ndim}, {lengths}); got {shape}.")
+        raise ValueError(f"`x` must be a vector field of shape (*batch, {wanted[0]}, {lengths}); got {shape}.")
 
 
 def dealiased(fft: AbstractTransform, rule: AbstractDealiasing | None = Truncate()) -> AbstractTransform:

@@ -43,6 +43,7 @@ SMALLER |= {"256": "16", "1000": "10", "0.5": "0.05", "10.0": "0.1"}
 STATE = "u = pde.NavierStokes(fft, 1e-3).state(velocity)"
 FLAT = "fft = dops.FFT2D(mesh, axes='x', shape=(16, 16), real=True); velocity = jnp.ones((2, 16, 16))"
 SOLVER = "solver = pde.ETDRK(pde.NavierStokes(fft, 1e-3), 0.01)"
+MOVING = "pm = particles.ParticleMesh(fft.decomposition); p = pm.lattice()"
 PARTICLES = "positions, m = np.random.default_rng(0).random((20, 3)), np.ones(20); field = velocity"
 # `prepared` does not define all names that these examples use. This code defines the missing names.
 GIVEN = {
@@ -55,8 +56,11 @@ GIVEN = {
     "nn/_fno.py::FNO": "u = u[None]",
     "nn/_halo_conv.py::HaloConv": "u = velocity",
     "nn/_spectral_conv.py::SpectralConv": "u = velocity",
+    "particles/_gravity.py::Gravity": f"{MOVING}; p = p.replace(mass=p.positions[:, 0]); G = 1.0",
+    "particles/_kick_drift_kick.py::KickDriftKick": f"{MOVING}; p = p.replace(velocity=p.positions)",
     "particles/_mesh.py::ParticleMesh": PARTICLES,
-    "particles/_particles.py::Particles": f"{PARTICLES}; pm = particles.ParticleMesh(fft.decomposition); v = dt = 1",
+    "particles/_modes.py::Deconvolution": MOVING,
+    "particles/_particles.py::Particles": f"{PARTICLES}; {MOVING}; v = dt = 1",
     "pde/_channel.py::Channel": "velocity = np.zeros((3, 17, 16, 16))",
     "pde/_equation.py::state_transform": "field = velocity",
     "pde/_passive_scalar.py::PassiveScalar": "c = u",

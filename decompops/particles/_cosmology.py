@@ -1,0 +1,68 @@
+"""`Cosmology`: how a universe expands, and how small perturbations grow in it."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from .._common.box import Number
+from .._common.check import check_number
+
+
+# The quadrature of the growth integral: relative errors below 1e-15 for scale factors up to 1.
+POINTS, WEIGHTS = np.polynomial.legendre.leggauss(48)
+POINTS, WEIGHTS = (POINTS + 1) / 2, WEIGHTS / 2
+
+
+Scalars = Float[Array | np.ndarray, "*a"] | float
+
+
+class Cosmology(eqx.Module):
+    """A flat universe of matter and a cosmological constant. Times are scale factors a, with a = 1 today.
+
+    All methods take numbers or arrays of scale factors, and can be differentiated with respect to them and `matter`.
+
+    - `matter`: the density parameter Ωₘ today, a number between 0 and 1. With 1, the universe is that of Einstein and
+        de Sitter, in which perturbations grow like a.
+
+    **Raises:** `TypeError` or `ValueError` if `matter` is not one positive number.
+
+    Source: Peebles, The Large-Scale Structure of the Universe (1980), section 10.
+    """
+
+    matter: Number = 0.31
+
+    def __check_init__(self):
+        check_number("matter", self.matter, positive=True)
+
+    def expansion(self, a: Scalars) -> Float[Array, "*a"]:
+        """Return the Hubble rate H(a) / H(1)."""
+        a, matter = self._in_one_dtype(a)
+        return jnp.sqrt(matter / a**3 + (1 - matter))
+
+    def growth(self, a: Scalars) -> Float[Array, "*a"]:
+        """Return the linear growth factor D(a), normalised to D(1) = 1."""
+        a, _ = self._in_one_dtype(a)
+        return self._growth(a) / self._growth(jnp.ones_like(a))
+
+    def momentum_growth(self, a: Scalars) -> Float[Array, "*a"]:
+        """Return the growth factor of the momenta a² dx/dt of small perturbations: `a³ dD/da H(a) / H(1)`."""
+        a, matter = self._in_one_dtype(a)
+        # The derivative of D = E(a) times an integral up to a.
+        rate = (-1.5 * matter * self._growth(a) / a + 1) / self.expansion(a)
+        return rate / self._growth(jnp.ones_like(a))
+
+    def _growth(self, a: Array) -> Array:
+        """Return the growth factor that equals `2/5 a / matter` at early times."""
+        a, matter = self._in_one_dtype(a)
+        points, weights = (jnp.asarray(x, a.dtype) for x in (POINTS, WEIGHTS))
+        # The integral of (a E)⁻³ from 0 to a, with the substitution a u² that makes the integrand smooth at 0.
+        u = jnp.expand_dims(points, tuple(range(1, a.ndim + 1)))
+        terms = u**4 * (matter + (1 - matter) * a[None] ** 3 * u**6) ** -1.5
+        return self.expansion(a) * 2 * a**2.5 * jnp.tensordot(weights, terms, 1)
+
+    def _in_one_dtype(self, a: Scalars) -> tuple[Array, Array]:
+        a = jnp.asarray(a)
+        a = a if jnp.issubdtype(a.dtype, jnp.floating) else a.astype(jnp.result_type(float))
+        return a, jnp.asarray(self.matter, a.dtype)

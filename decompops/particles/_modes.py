@@ -1,0 +1,104 @@
+"""Operators on the modes of deposited fields: what the window and the grid did to them, and how to undo it."""
+
+import functools
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Inexact
+
+from .._basis.fourier import Fourier
+from .._common.blocks import axis_names
+from .._common.check import check_count
+from .._operator.transform import AbstractTransform
+from ..spectral import AbstractSpectralOperator, _vector
+from ..spectral._check import check_fft
+from ..spectral._modes import Components
+from ._windows import WindowName, window_of
+
+
+class Deconvolution(AbstractSpectralOperator):
+    """Divide each mode of a field by the Fourier transform of the window with which particles were deposited.
+
+    A deposit convolves the density of the particles with the window, so it damps modes with short wavelengths. Along
+    each axis, the transform of a window that is w cells wide is `(sin(x) / x)^w`, with `x = k * spacing / 2`. The
+    division also enlarges the images of modes that are beyond the grid (aliasing). `ParticleMesh.deposit_interlaced`
+    removes the strongest images.
+
+    !!! example
+
+        ```python
+        density = particles.Deconvolution(fft, "tsc")(pm.deposit_interlaced(p))
+        ```
+
+    **Arguments:**
+
+    - `fft`: the transform of a periodic grid, built with a `shape`; with `real=True` for real fields.
+    - `window`: the window, as in `ParticleMesh`.
+    - `times`: how often to divide, 1 or 2. Twice also undoes a `read` with the same window.
+
+    **Returns** (when called): a field of the shape and dtype of the field.
+
+    **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if `fft` has no `shape` or is not periodic, for
+    an unknown window, and for other `times`.
+
+    Source: Hockney & Eastwood, Computer Simulation Using Particles (1988), section 5-3; Jing, ApJ 620 (2005).
+    """
+
+    fft: AbstractTransform
+    window: WindowName = eqx.field(static=True)
+    times: int = eqx.field(static=True, default=1)
+
+    def __check_init__(self):
+        check_periodic(self.fft)
+        window_of(self.window)
+        if check_count("times", self.times) > 2:
+            raise ValueError(f"`times` must be 1 or 2; got {self.times}.")
+
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+        return _vector.times(deconvolution(angles(self, spectrum), self.window, self.times), spectrum)
+
+
+class Interlacing(AbstractSpectralOperator):
+    """From two fields to one: the mean of a deposit on the grid and a deposit on the grid shifted by half a cell."""
+
+    fft: AbstractTransform
+    components: ClassVar[tuple[Components, Components]] = (2, "scalar")
+
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
+        here, shifted = _vector.components(spectrum, self.decomposition.ndim)
+        every, without = angles(self, spectrum), angles(self, spectrum, nyquist=False)
+        half = _vector.total(every) / 2
+        turned = _vector.times(jnp.cos(half), shifted) + _vector.times_unit(-1j, jnp.sin(half), shifted)
+        # The shifted grid sees only the other phase of a Nyquist mode.
+        nyquist = _vector.total((a != b).astype(half.dtype) for a, b in zip(every, without))
+        own = jnp.where(nyquist > 0, 1, 0.5).astype(half.dtype)
+        return _vector.times(own, here) + _vector.times(1 - own, turned)
+
+
+def angles(operator: AbstractSpectralOperator, spectrum: Array, *, nyquist: bool = True) -> list[Array]:
+    """Return `k * spacing` along each axis: from -π to π, whatever the lengths of the box."""
+    along = zip(operator.wavenumbers(spectrum, nyquist=nyquist), spacings(operator.fft, spectrum))
+    return [k * spacing for k, spacing in along]
+
+
+def spacings(fft: AbstractTransform, like: Array) -> list[Array]:
+    """Return the distance between two points along each axis, in the precision of `like`."""
+    return [_vector.cast(length, like) / n for length, n in zip(fft.box_lengths, fft.decomposition.shape)]
+
+
+def deconvolution(angles: list[Array], window: WindowName, times: int) -> Array:
+    """Return the factors that undo `times` windows, from the `angles` of a spectrum."""
+    factors = []
+    for half in (angle / 2 for angle in angles):
+        x = jnp.where(half == 0, 1, half)
+        factors.append(jnp.where(half == 0, 1, x / jnp.sin(x)))
+    return functools.reduce(jnp.multiply, factors) ** (window_of(window).width * times)
+
+
+def check_periodic(fft: Any) -> None:
+    """Raise `TypeError` or `ValueError` if `fft` is not the transform of a periodic grid."""
+    for name, basis in zip(axis_names(len(check_fft(fft))), fft.bases):
+        if not isinstance(basis, Fourier):
+            raise ValueError(f"`fft` must be periodic along {name}, with the basis `Fourier`; got {basis}.")
