@@ -4,7 +4,7 @@ import abc
 import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import equinox as eqx
@@ -134,10 +134,7 @@ class AbstractTransform(AbstractPlanned):
 
         def along(axis: int) -> Array:
             values = self.bases[axis].wavenumbers(kept[axis], nyquist=nyquist)
-            length = lengths[axis]
-            if isinstance(length, float):  # Divide in double precision, then round to `dtype`.
-                return _along(blocks, axis, values / length, mesh, dtype)
-            return _along(blocks, axis, values, mesh, dtype) / jnp.asarray(length, dtype)
+            return coordinates_along(operator.truediv, blocks, axis, values, lengths[axis], mesh, dtype)
 
         return tuple(map(along, range(blocks.ndim)))
 
@@ -163,13 +160,7 @@ class AbstractTransform(AbstractPlanned):
 
         **Returns:** a real array that broadcasts against the spectrum. It is zero in the padding.
         """
-        blocks, mesh, dtype = self._spectrum(), self.decomposition.mesh, real_dtype(dtype)
-        arrays = [
-            _along(blocks, axis, numbers, mesh, dtype)
-            for axis, numbers in enumerate(factors)
-            if axis == blocks.ndim - 1 or blocks.is_padded(axis) or (numbers != 1).any()
-        ]
-        return functools.reduce(operator.mul, arrays)
+        return product_along(self._spectrum(), factors, self.decomposition.mesh, real_dtype(dtype))
 
     def volume_mean(self, field: Field) -> Shaped[Array, "*batch"]:
         """Return the mean of a field over the volume of the box, by the quadrature rules of the bases.
@@ -326,6 +317,36 @@ def real_dtype(dtype: Any) -> np.dtype:
     if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"`dtype` must be real; got {dtype}.")
     return dtype
+
+
+def coordinates_along(
+    operation: Callable[[Any, Any], Any],
+    blocks: Blocks,
+    axis: int,
+    values: np.ndarray,
+    length: Number,
+    mesh: Mesh | AbstractMesh,
+    dtype: Any,
+) -> Array:
+    """Return `operation(values, length)` along grid axis `axis` of `blocks`, as `_along` does.
+
+    `operation` multiplies or divides.
+    """
+    if isinstance(length, float):  # Compute in double precision, then round to `dtype`.
+        return _along(blocks, axis, operation(values, length), mesh, dtype)
+    return operation(_along(blocks, axis, values, mesh, dtype), jnp.asarray(length, dtype))
+
+
+def product_along(
+    blocks: Blocks, factors: Sequence[np.ndarray], mesh: Mesh | AbstractMesh, dtype: Any
+) -> Float[Array, "*#k"]:
+    """Return the product of `factors`, one array for each grid axis of `blocks`. It is zero in the padding."""
+    arrays = [
+        _along(blocks, axis, numbers, mesh, dtype)
+        for axis, numbers in enumerate(factors)
+        if axis == blocks.ndim - 1 or blocks.is_padded(axis) or (numbers != 1).any()
+    ]
+    return functools.reduce(operator.mul, arrays)
 
 
 def _along(blocks: Blocks, axis: int, values: np.ndarray, mesh: Mesh | AbstractMesh, dtype: Any) -> Array:

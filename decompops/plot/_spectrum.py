@@ -8,11 +8,14 @@ from typing import Any, Literal, get_args
 import jax.numpy as jnp
 import numpy as np
 
+from .._common.byte_order import device_array
 from .._common.check import check_number
 from .._core.layout import Field
 from .._operator.transform import AbstractTransform
-from ..spectral import power_spectrum
+from ..spectral import energy_spectrum, power_spectrum
 from ..spectral._check import check_fft
+from ..spectral._shells import wavenumber_bounds
+from ..spectral._spectra import transform_of_modes
 from ._curves import DASHES, decorate
 from ._panels import Axes, axes_for
 from ._planes import drawable_structure
@@ -32,12 +35,11 @@ def spectrum(
 ) -> Axes:
     """Draw the energy or power spectrum of a field on logarithmic axes, with reference slopes.
 
-    `spectral.power_spectrum` computes the spectrum. Only the sums over shells of wavenumbers are gathered. Every
-    process must call this function, and every process gets the whole figure.
+    `spectral.energy_spectrum` or `spectral.power_spectrum` computes the spectrum. Only the sums over shells of
+    wavenumbers are gathered. Every process must call this function, and every process gets the whole figure.
 
-    The power spectrum P(k) is summed over the components of the field. The energy spectrum is
-    `E(k) = S k^(d-1) P(k) / (2 (2π)^d)`, where `d` is the number of transformed axes and `S` is the area of the unit
-    sphere in `d` dimensions (4π in three, 2π in two, 2 in one). The integral of E(k) over k is half the mean of |u|².
+    Both spectra are summed over the components of the field. The sum of the energy spectrum E(k) over all shells, times
+    their widths, is half the mean of |u|².
 
     !!! example
 
@@ -54,7 +56,7 @@ def spectrum(
     - `kind`: "energy" or "power".
     - `slopes`: exponents of k. For each exponent, a dashed line `c k**slope` is drawn, with the smallest `c` for which
         the line is nowhere below the spectrum.
-    - `edges`: the bounds of the shells, as for `spectral.power_spectrum`.
+    - `edges`: the bounds of the shells. The default is that of `spectral.power_spectrum`, also for the energy.
     - `name`: the name of the spectrum in the legend.
     - `ax`: matplotlib's `Axes` to draw on. The default is a new figure.
     - `title`: the title.
@@ -71,19 +73,21 @@ def spectrum(
         check_number("slopes", slope)
     check_fft(fft)
     drawable_structure(fft, field, real=not fft.takes_complex)
-    measured = power_spectrum(fft, field, edges=edges)
-    # Components may be sharded, so the devices sum them. The result is replicated.
-    power = jnp.sum(measured.power, 0) if measured.power.ndim > 1 else measured.power
-    k, density = np.asarray(measured.k, float), np.asarray(power, float)
-    # If a power is below `eps**2` times the largest power, it is a rounding error, and is not drawn.
-    shown = density > float(jnp.finfo(power.dtype).eps) ** 2 * density.max(initial=0)
+    bounds = wavenumber_bounds(transform_of_modes(fft), edges)
+    vector = device_array(field)
+    vector = vector if vector.ndim > fft.decomposition.ndim else vector[None]
+    if kind == "energy":
+        mean_k, values, _ = energy_spectrum(fft, vector, edges=bounds)
+    else:
+        # Components may be sharded, so the devices sum them. The result is replicated.
+        mean_k, powers, _ = power_spectrum(fft, vector, edges=bounds)
+        values = jnp.sum(powers, 0)
+    k, density = np.asarray(mean_k, float), np.asarray(values, float)
+    # If a value is below `eps**2` times the largest value, it is a rounding error, and is not drawn.
+    shown = density > float(jnp.finfo(values.dtype).eps) ** 2 * density.max(initial=0)
     k, density = k[shown & (k > 0)], density[shown & (k > 0)]
     if not k.size:
         raise ValueError("`field` must have power in a shell of wavenumbers with k > 0; got no power there.")
-    if kind == "energy":
-        ndim = len(fft.transformed)
-        sphere = 2 * math.pi ** (ndim / 2) / math.gamma(ndim / 2)
-        density = sphere * k ** (ndim - 1) * density / (2 * (2 * math.pi) ** ndim)
 
     (axes,) = axes_for(ax, 1)
     axes.plot(k, density, label=name)

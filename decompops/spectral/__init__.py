@@ -1,5 +1,7 @@
 """Spectral operators: derivatives, solvers, filters and statistics of periodic fields and of fields between walls."""
 
+from ._bispectrum import Bispectrum as Bispectrum, bispectrum as bispectrum
+from ._correlation import CorrelationFunction as CorrelationFunction, correlation_function as correlation_function
 from ._dealiasing import Mask as Mask, Pad as Pad, Truncate as Truncate
 from ._derivative import (
     Curl as Curl,
@@ -10,6 +12,7 @@ from ._derivative import (
 )
 from ._filter import Dealias as Dealias, GaussianFilter as GaussianFilter, IsotropicFilter as IsotropicFilter
 from ._linear import as_linear_operator as as_linear_operator
+from ._mean_square import mean_square as mean_square
 from ._modes import dealiased as dealiased
 from ._operator import AbstractSpectralOperator as AbstractSpectralOperator, SpectralOperator as SpectralOperator
 from ._random import GaussianRandomField as GaussianRandomField, white_noise as white_noise
@@ -21,10 +24,13 @@ from ._solve import (
     LerayProjection as LerayProjection,
     Poisson as Poisson,
 )
-from ._statistics import (
+from ._spectra import (
+    EnergySpectrum as EnergySpectrum,
     PowerSpectrum as PowerSpectrum,
-    mean_square as mean_square,
+    cross_spectrum as cross_spectrum,
+    energy_spectrum as energy_spectrum,
     plane_spectra as plane_spectra,
+    power_multipoles as power_multipoles,
     power_spectrum as power_spectrum,
 )
 from ._tridiagonal import tridiagonal_solve as tridiagonal_solve

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from .._basis.base import AbstractBasis
+from .._basis.fourier import Fourier
 from .._common.blocks import axis_names
 from .._operator.transform import AbstractTransform
 
@@ -50,6 +51,14 @@ def check_diagonal(fft: AbstractTransform, *, first: tuple[type[AbstractBasis], 
                 f"got {basis} along {name}. `Poisson` and `Helmholtz` accept `Cells` and `Chebyshev` along the first "
                 "axis. Derivatives, such as `Derivative` and `Laplacian`, accept `Chebyshev` along the first axis."
             )
+
+
+def check_periodic(fft: AbstractTransform, instead: str = "") -> None:
+    """Raise `ValueError` if `fft` transforms an axis that is not periodic. `instead` says what else to do."""
+    for axis in fft.transformed:
+        basis, name = fft.bases[axis], axis_names(fft.decomposition.ndim)[axis]
+        if not isinstance(basis, Fourier):
+            raise ValueError(f"`fft` must be periodic along {name}, with the basis `Fourier`; got {basis}.{instead}")
 
 
 def of_transformed(fft: AbstractTransform, values: Sequence[_T]) -> tuple[_T, ...]:

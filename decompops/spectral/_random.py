@@ -15,17 +15,15 @@ from jax.core import Tracer
 from jax.sharding import PartitionSpec
 from jaxtyping import Float, Key, UInt32
 
-from .._basis.fourier import Fourier
-from .._common.blocks import axis_names
 from .._common.box import Box
 from .._common.remember import keep_if_traced
 from .._common.sharding import manual_axes, mesh_in_context, mesh_with_devices, on_devices_of
 from .._core.decomposition import Decomposition
 from .._operator.fft import FFT
 from .._operator.transform import real_dtype
-from ._check import check_fft, of_transformed
+from ._check import check_fft, check_periodic, of_transformed
 from ._filter import IsotropicFilter
-from ._statistics import first_cell, over_grid, transformed_box
+from ._shells import first_cell, over_grid, transformed_box
 
 
 class GaussianRandomField(eqx.Module):
@@ -59,13 +57,7 @@ class GaussianRandomField(eqx.Module):
         if not callable(power):
             raise TypeError(f"`power` must be a function of |k|; got {power!r}.")
         shape = check_fft(fft, real=True)
-        for axis in fft.transformed:
-            basis, name = fft.bases[axis], axis_names(len(shape))[axis]
-            if not isinstance(basis, Fourier):
-                raise ValueError(
-                    f"`fft` must be periodic along {name}, with the basis `Fourier`; got {basis}. Between walls, apply "
-                    "an `IsotropicFilter` to `white_noise`."
-                )
+        check_periodic(fft, " Between walls, apply an `IsotropicFilter` to `white_noise`.")
         amplitude = _Amplitude(power, transformed_box(fft), math.prod(of_transformed(fft, shape)))
         self.colour = IsotropicFilter(fft, amplitude)
 
