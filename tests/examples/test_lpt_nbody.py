@@ -1,22 +1,19 @@
-"""The particle-mesh example: its parts against NumPy and exact solutions, and a run from the command line."""
+"""The N-body example: its parts against exact solutions, and a run from the command line."""
 
 import re
 
 import decompops as dops
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from decompops import particles
 
 import example
-from helpers import assert_close, make_mesh, put, random_field
+from helpers import assert_close, make_mesh, put
 
 
 pytestmark = pytest.mark.promotes_ranks
 lpt_nbody = example.load("lpt_nbody")
-
-
-MESHES = [(1, 1), (2, 2), (2, 4)]
 
 
 @pytest.fixture(autouse=True)
@@ -26,55 +23,11 @@ def standard_promotion():
         yield
 
 
-def particle_mesh(mesh, n: int, halo: int = 3) -> lpt_nbody.ParticleMesh:
-    return lpt_nbody.ParticleMesh(dops.FFT3D(mesh, shape=(n,) * 3, box=dops.Box(n), real=True), halo)
-
-
-def clouds(displacement: np.ndarray):
-    """Yield cells that the particles touch, and the share of its mass that each particle has in its cell."""
-    n = displacement.shape[-1]
-    for corner in np.ndindex(2, 2, 2):
-        cells, share = [], 1.0
-        for i, start, moved in zip(corner, np.indices((n, n, n)), displacement):
-            place = start + moved
-            cells.append((np.floor(place).astype(int) + i) % n)
-            share = share * (1 - abs(place - np.floor(place) - i))
-        yield tuple(cells), share
-
-
-@pytest.mark.parametrize("sizes", MESHES)
-def test_deposit_and_read_agree_with_numpy_on_the_whole_grid(sizes):
-    """`deposit` and `read` equal NumPy's results on the whole grid.
-
-    Blocks have 8x8, 4x4 and 4x2 cells, and a halo of 3. Some particles are in end cells, or move far along z.
-    """
-    n, mesh = 8, make_mesh(sizes, "explicit")
-    displacement = np.random.default_rng(0).uniform(-2.999, 2.999, (3, n, n, n))
-    displacement[2] *= 7
-    displacement[:, 0, 0, 0], displacement[:, -1, -1, -1], displacement[:, 2, 2, 2] = -2.999, 2.999, -1
-    force = random_field((3, n, n, n), seed=1)
-    density, read = np.zeros((n, n, n)), np.zeros((3, n, n, n))
-    for cells, share in clouds(displacement):
-        np.add.at(density, cells, share)
-        read += share * force[:, *cells]
-
-    pm = particle_mesh(mesh, n)
-    sharded = put(mesh, displacement, None, "x", "y", None)
-    with jax.set_mesh(mesh):
-        deposited = jax.jit(pm.deposit)(sharded)
-        interpolated = jax.jit(pm.read)(put(mesh, force, None, "x", "y", None), sharded)
-    assert_close(deposited, density, rtol=1e-13)
-    assert_close(interpolated, read, rtol=1e-13)
-    assert np.sum(deposited) == pytest.approx(n**3, rel=1e-12)
-
-
-def test_a_particle_beyond_the_halo_makes_the_density_nan():
-    n, mesh = 8, make_mesh((2, 2), "explicit")
-    displacement = np.zeros((3, n, n, n))
-    displacement[1, 3, 4, 5] = 3.0
-    with jax.set_mesh(mesh):
-        density = jax.jit(particle_mesh(mesh, n).deposit)(put(mesh, displacement, None, "x", "y", None))
-    assert np.isnan(density).all()
+def universe_on(
+    mesh, n: int, box: float, steps: int = 2, matter: float = 0.31, slots: float = 1.5
+) -> lpt_nbody.Universe:
+    fft = dops.FFT3D(mesh, shape=(n,) * 3, box=dops.Box(box), real=True)
+    return lpt_nbody.Universe(fft, particles.Cosmology(matter), steps, slots)
 
 
 def waves(n: int, *modes: tuple[int, int, int]) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -90,7 +43,7 @@ def test_displacements_of_waves_are_the_analytic_ones():
     """
     n, mesh = 16, make_mesh((2, 4), "explicit")
     (k, phase), (kx, x), (ky, y) = waves(n, (2, 1, -3), (2, 0, 0), (0, 1, 0))
-    lpt = jax.jit(particle_mesh(mesh, n).lpt)
+    lpt = jax.jit(universe_on(mesh, n, n).lpt)
     with jax.set_mesh(mesh):
         first, second = lpt(put(mesh, 0.3 * np.cos(phase), "x", "y", None))
         crossed, beyond = lpt(put(mesh, 0.3 * np.cos(x) + 0.2 * np.sin(y), "x", "y", None))
@@ -106,45 +59,61 @@ def test_displacements_of_waves_are_the_analytic_ones():
     assert_close(beyond, expected, rtol=1e-12)
 
 
-def test_a_plane_wave_grows_as_in_the_exact_solution():
-    """A simulated plane wave follows Zel'dovich's solution until the wave breaks.
+def test_a_plane_wave_follows_the_exact_solution_until_it_breaks():
+    """In one dimension, Zel'dovich's displacements `D ψ₁` are exact.
 
-    Two errors remain. The cloud-in-cell deposit weakens the force by 2.5%. Near the crest, errors are of first order,
-    because the density peak is as wide as a cell.
+    Two errors remain, whatever the number of steps. The cloud in cell weakens the force by 2.5%, and so the growth by
+    3.4%. And where displacements change their sign, they are smaller than a cell, so the density has kinks.
     """
-    n, mesh, amplitude = 16, make_mesh((2, 2), "explicit"), 0.5
+    n, mesh, amplitude = 16, make_mesh((2, 4), "explicit"), 0.5
     ((k, phase),) = waves(n, (1, 0, 0))
     exact = -amplitude * np.sin(phase) * k[:, None, None, None] / (k @ k)
-    pm, start = particle_mesh(mesh, n), 0.2
-    first = put(mesh, exact, None, "x", "y", None)
+    universe = universe_on(mesh, n, n, steps=5, matter=1.0)
     with jax.set_mesh(mesh):
-        evolve, times = jax.jit(pm.evolve), jnp.linspace(start, 1, 5)
-        moved, reach = evolve(start * first, start**1.5 * first, times)
-        lost, too_far = evolve(3 * start * first, 3 * start**1.5 * first, times)
-    moved = np.asarray(moved)
-    assert np.sum(moved * exact) == pytest.approx(np.sum(exact**2), rel=0.025)
-    assert np.linalg.norm(moved - exact) < 0.06 * np.linalg.norm(exact)
-    np.testing.assert_allclose(moved[1:], 0, rtol=0, atol=1e-13)
-    assert np.isnan(lost).any()  # With a displacement three times as large, particles leave the halo.
-    assert 3 <= float(too_far) < 3 * 1.3
-    assert float(reach) == pytest.approx(np.abs(moved[0]).max(), rel=1e-12)
+        delta = put(mesh, amplitude * np.cos(phase), "x", "y", None)
+        last = jax.jit(lambda delta: universe.evolve(universe.displaced(delta, lpt_nbody.START)))(delta)
+    found = universe.mesh.gather(last.check())
+    moved = found["positions"] - np.indices((n, n, n)).reshape(3, -1).T
+    expected = exact.reshape(3, -1).T
+    assert np.sum(moved * expected) == pytest.approx(np.sum(expected**2), rel=0.04)
+    assert np.linalg.norm(moved - expected) < 0.13 * np.linalg.norm(expected)
+    np.testing.assert_allclose(moved[:, 1:], 0, rtol=0, atol=1e-12)
+
+
+def test_large_modes_grow_as_in_linear_theory():
+    """In a large box, the modes with the largest wavelengths grow like D(a).
+
+    On 32³ cells, the cloud in cell damps these modes by 1.6%, in the force and in the final density. On 64³ cells, the
+    modes with the same wavenumbers grow right to 1%.
+    """
+    mesh = make_mesh((2, 4), "explicit")
+    universe = universe_on(mesh, 32, 2048.0, steps=3)
+    field = dops.spectral.GaussianRandomField(universe.fft, lpt_nbody.MatterPower())
+    with jax.set_mesh(mesh):
+
+        @jax.jit
+        def run(key):
+            delta = field(key)
+            last = universe.evolve(universe.displaced(delta, lpt_nbody.START))
+            return lpt_nbody.growth(universe.fft, delta, universe.mesh.deposit(last)), last.overflows
+
+        grown, overflows = run(jax.random.key(0))
+    assert not overflows
+    assert float(grown) == pytest.approx(0.985, abs=0.01)
 
 
 def test_result_does_not_depend_on_the_mesh():
     n, results = 8, []
     for sizes in [(1, 1), (2, 4)]:
         mesh = make_mesh(sizes, "explicit")
-        pm = particle_mesh(mesh, n, halo=4)
-        fft = pm.fft.replace(box=dops.Box(40.0))
-        field = dops.spectral.GaussianRandomField(fft, lpt_nbody.MatterPower())
+        universe = universe_on(mesh, n, 40.0, slots=4.0)
+        field = dops.spectral.GaussianRandomField(universe.fft, lpt_nbody.MatterPower())
         with jax.set_mesh(mesh):
-            densities, reach = jax.jit(lambda key, pm=pm, field=field: lpt_nbody.simulate(pm, field(key), 2))(
-                jax.random.key(3)
-            )
-        assert 0.5 < float(reach) < 4
+            densities, last = jax.jit(lambda key, u=universe, f=field: lpt_nbody.simulate(u, f(key)))(jax.random.key(3))
+        last.check()
         results.append(np.asarray(densities))
     assert np.std(results[0][-1]) > 0.3
-    assert_close(*results, rtol=1e-11)
+    assert_close(*results, rtol=1e-9)
 
 
 def test_power_spectrum_has_the_given_variance():
@@ -158,7 +127,7 @@ def test_power_spectrum_has_the_given_variance():
 
 
 def test_run_of_a_user(tmp_path):
-    options = ("--n", "16", "--box", "100", "--steps", "2", "--halo", "4", "--mesh", "2x2", "--out", "figure.png")
+    options = ("--n", "16", "--box", "100", "--steps", "2", "--slots", "3", "--mesh", "2x2", "--out", "figure.png")
     result = example.run("lpt_nbody.py", *options, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     output = result.stdout
@@ -166,19 +135,19 @@ def test_run_of_a_user(tmp_path):
     assert float(re.search(r"mass is at most (\S+)\.\n", output)[1]) < 1e-12
     ratio, scatter = map(float, re.search(r"field: (\S+) ± (\S+) times", output).groups())
     assert abs(ratio - 1) < 4 * scatter < 0.2
+    assert 1 <= float(re.search(r"device has (\S+) times", output)[1]) < 3
     gradient, difference = map(float, re.search(r"direction: (\S+), by differences (\S+) ", output).groups())
     assert abs(gradient) > 1e-4
-    assert gradient == pytest.approx(difference, rel=1e-6)
+    assert gradient == pytest.approx(difference, rel=1e-5)
     picture = (tmp_path / "figure.png").read_bytes()
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     assert len(picture) > 20_000
 
 
-def test_leaving_the_halo_is_said_in_one_line(tmp_path):
-    options = ["--n", "8", "--box", "20", "--steps", "1", "--halo", "1", "--mesh", "1x1"]
-    with pytest.raises(
-        SystemExit, match=r"^A particle moved \d+\.\d+ cells, but the halo has 1; use a larger --halo\.$"
-    ):
+@pytest.mark.sweep
+def test_too_few_slots_are_said_in_one_line(tmp_path):
+    options = ["--n", "8", "--box", "20", "--steps", "1", "--slots", "1", "--mesh", "2x2"]
+    with pytest.raises(SystemExit, match=r"^`capacity` must be at least \d+, .*; got 128\. .* --slots\.$"):
         lpt_nbody.main([*options, "--out", str(tmp_path / "figure.png")])
     assert list(tmp_path.iterdir()) == []
 
@@ -192,7 +161,8 @@ def test_leaving_the_halo_is_said_in_one_line(tmp_path):
         ("--box", "inf"),
         ("--steps", "0"),
         ("--steps", "2.5"),
-        ("--halo", "0"),
+        ("--slots", "0.5"),
+        ("--matter", "0"),
         ("--mesh", "2by4"),
         ("--mesh", "0x4"),
         ("--mesh", "2"),
