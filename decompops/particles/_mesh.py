@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 
+from .._common.box import Box
 from .._common.byte_order import device_array, host_array
 from .._common.check import check_count, check_flag
 from .._core.decomposition import Decomposition
@@ -21,8 +22,9 @@ from ._deposit import deposited, read_at
 from ._exchange import exchanged, grown
 from ._home import Home
 from ._lattice import on_lattice
-from ._modes import Interlacing
+from ._modes import Deconvolution, Interlacing
 from ._particles import Particles, roomy
+from ._sum import summed
 from ._windows import WindowName, window_of
 
 
@@ -216,6 +218,34 @@ class ParticleMesh(eqx.Module):
         fft = FFT(self.decomposition, real=not jnp.iscomplexobj(values))
         return Interlacing(fft)(jnp.stack(both, axis=-self._ndim - 1))
 
+    def contrast(
+        self, p: Particles, weights: Float[Array | np.ndarray, " slots"] | None = None
+    ) -> Float[Array, "*grid"]:
+        """Return the density contrast `ρ / ρ̄ - 1` for statistics: interlaced, and with the window divided out.
+
+        The power of particles at random is then the same at all wavenumbers below the Nyquist wavenumber, their
+        `shot_noise`. With the window "pcs", the error is below one per cent up to nine tenths of that wavenumber.
+
+        !!! example
+
+            ```python
+            power = spectral.power_spectrum(fft, pm.contrast(p)).power - pm.shot_noise(p)
+            ```
+
+        **Arguments:** `weights`, real numbers such as masses; by default, one for each particle.
+        """
+        density = self.deposit_interlaced(p, weights)
+        mean = self.decomposition.mean(density)
+        fft = FFT(self.decomposition, real=True)
+        return Deconvolution(fft, self.window)(density / jnp.broadcast_to(mean, density.shape)) - 1
+
+    def shot_noise(self, p: Particles, weights: Float[Array | np.ndarray, " slots"] | None = None) -> Float[Array, ""]:
+        """Return the power spectrum of particles at random, in units of volume: `V Σ w² / (Σ w)²` for weights w."""
+        weights = _values(p, weights)
+        return jnp.asarray(Box(self.decomposition.box_lengths).volume, weights.dtype) * (
+            self.sum(p, weights**2) / self.sum(p, weights) ** 2
+        )
+
     def check_periodic(self) -> None:
         """Raise `ValueError` if an axis is open."""
         if not all(self._home.periodic):
@@ -233,6 +263,23 @@ class ParticleMesh(eqx.Module):
         particles are not all its own returns NaN.
         """
         return read_at(self._home, window_of(self.window), p, device_array(field))
+
+    def sum(self, p: Particles, values: Shaped[Array | np.ndarray, "slots ..."]) -> Shaped[Array, "..."]:
+        """Add up the values of all particles, such as their energies. Slots without a particle do not count.
+
+        **Arguments:**
+
+        - `p`: particles.
+        - `values`: numbers of shape `(slots, *components)`.
+
+        **Returns:** the sum, of shape `(*components)`.
+        """
+        return summed(self._home, p, _of_slots(p, values))
+
+    def mean(self, p: Particles, values: Shaped[Array | np.ndarray, "slots ..."]) -> Shaped[Array, "..."]:
+        """Return the mean of real or complex `values` over all particles: `sum`, divided by the number of particles."""
+        total = self.sum(p, values)
+        return total / jnp.sum(p.counts).astype(total.dtype)
 
     def gather(self, p: Particles) -> dict[str, np.ndarray]:
         """Gather all particles on every process.
@@ -268,9 +315,15 @@ class ParticleMesh(eqx.Module):
 
 def _values(p: Particles, values: Any) -> Array:
     """Return the values of the particles that are deposited; `None` stands for one each."""
-    values = jnp.ones_like(p.positions[:, 0]) if values is None else device_array(values)
-    if values.shape[:1] != p.positions.shape[:1]:
-        raise ValueError(f"`values` must have one row for each of {len(p.positions)} slots; got {values.shape}.")
+    values = jnp.ones_like(p.positions[:, 0]) if values is None else _of_slots(p, values)
     if not jnp.issubdtype(values.dtype, jnp.inexact):
         raise TypeError(f"`values` must be real or complex numbers; got {values.dtype}.")
+    return values
+
+
+def _of_slots(p: Particles, values: Any) -> Array:
+    """Return `values` as an array. Raises `ValueError` unless it has one row for each slot."""
+    values = device_array(values)
+    if values.shape[:1] != p.positions.shape[:1]:
+        raise ValueError(f"`values` must have one row for each of {len(p.positions)} slots; got {values.shape}.")
     return values

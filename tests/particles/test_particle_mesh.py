@@ -123,6 +123,23 @@ def test_lattice(grid, per_axis):
         np.testing.assert_allclose(dec.gather(pm.deposit(p)), 1, atol=1e-12)
 
 
+@pytest.mark.parametrize("grid", ["pencils", "uneven slabs", "one device"])
+def test_sum_and_mean(grid):
+    """Sum and mean count each particle once, and no slot without a particle. They have derivatives."""
+    dec, periodic = grid_of(grid)
+    x, v = positions_of("one cell", dec), np.random.default_rng(1).normal(size=(COUNT, 2))
+    pm = particles.ParticleMesh(dec, "cic", periodic)
+    p = pm.place(x, v=v, id=np.arange(COUNT))
+    p = p.replace(v=jnp.where(p["v"] == 0, jnp.nan, p["v"]))  # Slots without a particle hold zeros at first.
+    np.testing.assert_allclose(pm.sum(p, p["v"]), v.sum(0), rtol=1e-12)
+    np.testing.assert_allclose(pm.mean(p, p["v"]), v.mean(0), rtol=1e-12)
+    assert pm.sum(p, p["id"]) == COUNT * (COUNT - 1) // 2
+    slopes = jax.jit(jax.grad(lambda v: pm.sum(p, v**2)[1]))(p["v"])
+    np.testing.assert_allclose(pm.gather(p.replace(slopes=slopes))["slopes"], v * [0, 2])
+    with pytest.raises(ValueError, match="`values` must have one row for each of"):
+        pm.sum(p, np.ones(3))
+
+
 def test_positions_that_round_up_to_the_length_belong_to_cell_0():
     dec, _ = grid_of("pencils")
     pm = particles.ParticleMesh(dec)

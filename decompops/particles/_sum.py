@@ -1,0 +1,23 @@
+"""The sum of values over all particles."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import PartitionSpec
+
+from ._home import Home
+from ._particles import Particles
+
+
+@eqx.filter_jit
+def summed(home: Home, p: Particles, values: Array) -> Array:
+    """Return the sum of `values` over all particles. See `ParticleMesh.sum`."""
+
+    def on_block(counts: Array, values: Array) -> Array:
+        live = jnp.arange(values.shape[0], dtype=np.int32) < counts[home.me()]
+        inside = jnp.expand_dims(live, tuple(range(1, values.ndim)))
+        return jnp.sum(jnp.where(inside, values, jnp.zeros_like(values)), axis=0, keepdims=True)
+
+    run = home.mapped(on_block, (PartitionSpec(), home.spec), home.spec)
+    return jnp.sum(run(p.counts, *home.placed(values)), axis=0)
