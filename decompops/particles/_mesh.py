@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Key, Shaped
 
 from .._common.box import Box
 from .._common.byte_order import device_array, host_array
@@ -24,6 +25,7 @@ from ._home import Home
 from ._lattice import on_lattice
 from ._modes import Deconvolution, Interlacing
 from ._particles import Particles, roomy
+from ._sample import sampled
 from ._sum import summed
 from ._windows import WindowName, window_of
 
@@ -162,6 +164,26 @@ class ParticleMesh(eqx.Module):
             )
         return on_lattice(home, k, capacity, real_dtype(dtype))
 
+    def sample(self, density: Float[Array | np.ndarray, "*grid"], key: Key[Array, ""], *, capacity: int) -> Particles:
+        """Draw particles from a density (a Poisson process). The same key gives the same particles on every mesh.
+
+        **Arguments:**
+
+        - `density`: the expected number of particles in the cell around each point of the grid.
+        - `key`: a key of `jax.random`.
+        - `capacity`: the number of slots of each device. A quarter more than the particles that are expected on the
+            fullest device is enough, unless they are few.
+
+        **Returns:** particles without attributes, at random places in the cells. They have no derivative with respect
+        to `density`. Call `check`, which raises `ValueError` if the capacity was too small.
+
+        **Raises:** `ValueError` if `density` is negative or not finite. If it is traced, `overflows` is true instead.
+        """
+        density = device_array(density)
+        if not isinstance(density, Tracer) and not jnp.all((density >= 0) & jnp.isfinite(density)):
+            raise ValueError(f"`density` must be finite and at least zero; got {jnp.min(density)}.")
+        return sampled(self._home, density, key, check_count("capacity", capacity))
+
     def exchange(self, p: Particles) -> Particles:
         """Bring each particle to the device that owns its cell. Nothing else changes, and no particle is ever lost.
 
@@ -223,8 +245,9 @@ class ParticleMesh(eqx.Module):
     ) -> Float[Array, "*grid"]:
         """Return the density contrast `ρ / ρ̄ - 1` for statistics: interlaced, and with the window divided out.
 
-        The power of particles at random is then the same at all wavenumbers below the Nyquist wavenumber, their
-        `shot_noise`. With the window "pcs", the error is below one per cent up to nine tenths of that wavenumber.
+        The power of particles at random is then the same at all wavenumbers: their `shot_noise`. At the Nyquist
+        wavenumber, images of other modes add at most 1.4% to it with the window "cic", 0.14% with "tsc" and 0.02% with
+        "pcs".
 
         !!! example
 

@@ -59,6 +59,7 @@ GIVEN = {
     "particles/_gravity.py::Gravity": f"{MOVING}; p = p.replace(mass=p.positions[:, 0]); G = 1.0",
     "particles/_kick_drift_kick.py::KickDriftKick": f"{MOVING}; p = p.replace(velocity=p.positions)",
     "particles/_mesh.py::ParticleMesh": PARTICLES,
+    "particles/_mesh.py::contrast": MOVING,
     "particles/_modes.py::Deconvolution": MOVING,
     "particles/_particles.py::Particles": f"{PARTICLES}; {MOVING}; v = dt = 1",
     "pde/_channel.py::Channel": "velocity = np.zeros((3, 17, 16, 16))",

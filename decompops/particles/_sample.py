@@ -1,0 +1,51 @@
+"""Particles that are drawn at random from a density."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import PartitionSpec
+
+from .._operator.placed import Placed
+from ._exchange import exchanged
+from ._home import Home
+from ._particles import Particles
+
+
+@eqx.filter_jit
+def sampled(home: Home, density: Array, key: Array, capacity: int) -> Particles:
+    """Return particles drawn from a density. See `ParticleMesh.sample`."""
+    dec, blocks = home.decomposition, home.blocks
+    density = Placed(dec)(density)
+
+    def on_block(lengths: Any, key: Array, density: Array) -> tuple[Array, Array, Array]:
+        shape, dtype = density.shape, density.dtype
+        cells = [axis.ravel() for axis in np.indices(shape, np.int32)]
+        places = [cell + jnp.asarray(home.first_cell(axis), np.int32) for axis, cell in enumerate(cells)]
+        valid = jnp.all((density >= 0) & jnp.isfinite(density))
+        # The key of a cell depends only on its place in the grid, so the particles are the same on every mesh.
+        keys = jnp.broadcast_to(key, (density.size,))
+        for place in places:
+            keys = jax.vmap(jax.random.fold_in)(keys, place)
+        counts = jax.vmap(jax.random.poisson)(keys, jnp.where(valid, density, 0).ravel()).astype(np.int32)
+        ends = jnp.cumsum(counts, dtype=np.int32)
+        slot = jnp.arange(capacity, dtype=np.int32)
+        cell = jnp.minimum(jnp.searchsorted(ends, slot, side="right"), density.size - 1).astype(np.int32)
+        number = slot - (ends - counts)[cell]
+        inside = jax.vmap(lambda key, n: jax.random.uniform(jax.random.fold_in(key, n), (len(shape),), dtype))
+        shift = inside(keys[cell], number + 1) - 0.5
+        along = zip(places, lengths, blocks.lengths)
+        start = [place[cell].astype(dtype) * (jnp.asarray(length, dtype) / n) for place, length, n in along]
+        spacing = [jnp.asarray(length, dtype) / n for length, n in zip(lengths, blocks.lengths)]
+        positions = jnp.stack(start, axis=1) + shift * jnp.stack(spacing)[None]
+        needed = home.everywhere(ends[-1])
+        return jnp.where(valid, positions, jnp.nan), jnp.where(valid, jnp.minimum(needed, capacity), 1), needed
+
+    slots, same = home.spec, PartitionSpec()
+    run = home.mapped(on_block, (same, same, dec.spec()), (slots, same, same))
+    positions, counts, needed = run(dec.box_lengths, key, density)
+    p = exchanged(home, Particles(positions, {}, counts, counts, jnp.zeros_like(counts)))
+    return Particles(p.positions, {}, p.counts, jnp.maximum(p.needed, needed), p.invalid)

@@ -1,0 +1,68 @@
+"""Statistics of particles: their density contrast and shot noise, and particles that are drawn from a density."""
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import particles, spectral
+
+from helpers import make_mesh
+
+
+def mesh_of(sizes, shape=(16, 16, 16), lengths=(1.0, 2.0, 3.0), window="pcs"):
+    dec = dops.Decomposition(make_mesh(sizes), shape=shape, box=dops.Box(lengths), pad=True)
+    return particles.ParticleMesh(dec, window)
+
+
+def test_particles_at_random_have_the_power_of_shot_noise():
+    """Also near the Nyquist wavenumber, where the window damps modes and images add to them. In a cube of 16³ cells."""
+    pm, count, rng = mesh_of((2, 4), lengths=(1.0, 1.0, 1.0)), 20_000, np.random.default_rng(0)
+    w = rng.uniform(0.5, 1.5, count)
+    p = pm.place(rng.uniform(size=(count, 3)), w=w)
+    fft = dops.FFT(pm.decomposition, real=True)
+    noise = pm.shot_noise(p, p["w"])
+    np.testing.assert_allclose(noise, np.sum(w**2) / np.sum(w) ** 2, rtol=1e-12)
+    found = jax.jit(lambda p: spectral.power_spectrum(fft, pm.contrast(p, p["w"])))(p)
+    scatter = np.sqrt(2 / np.asarray(found.modes))
+    assert (np.abs(found.power / noise - 1) < 4 * scatter).all()
+    last = found.power[-2:] / noise - 1
+    assert (np.abs(last) < 4 * scatter[-2:]).all()
+    assert scatter[-1] < 0.06
+    plain = spectral.power_spectrum(fft, pm.deposit(p, p["w"]) / w.sum() * 16**3).power
+    assert plain[-1] < 0.7 * noise  # The window damps these modes, unless it is divided out.
+
+
+@pytest.mark.parametrize("sizes", [(2, 4), (8,), (1,)])
+def test_particles_from_a_density(sizes):
+    """Counts in cells are Poisson numbers with the given means, positions fill the cells, on every mesh the same."""
+    pm = mesh_of(sizes, (9, 8, 6))
+    dec, rng = pm.decomposition, np.random.default_rng(0)
+    means = rng.uniform(0, 20, (9, 8, 6))
+    p = jax.jit(lambda means, key: pm.sample(means, key, capacity=6000))(dec.shard(means), jax.random.key(1)).check()
+    x = pm.gather(p)["positions"]
+    cells = np.floor(x / dec.spacing + 0.5).astype(int)
+    counts = np.zeros((9, 8, 6))
+    np.add.at(counts, tuple((cells % (9, 8, 6)).T), 1)
+    pull = (counts - means) / np.sqrt(means)
+    assert abs(pull.mean()) < 4 / np.sqrt(means.size)
+    assert abs(np.mean(pull**2) - 1) < 6 / np.sqrt(means.size)
+    inside = x / dec.spacing + 0.5 - cells
+    np.testing.assert_allclose(inside.mean(0), 0.5, atol=0.02)
+    np.testing.assert_allclose(inside.var(0), 1 / 12, atol=0.005)
+    whole = mesh_of((1,), (9, 8, 6))
+    same = whole.gather(whole.sample(jnp.asarray(means), jax.random.key(1), capacity=6000))["positions"]
+    order = lambda x: x[np.lexsort(np.round(x, 9).T)]
+    np.testing.assert_allclose(order(x % dec.box_lengths), order(same % dec.box_lengths), atol=1e-12)
+
+
+def test_sampling_says_what_is_wrong():
+    pm = mesh_of((2,), (4, 4, 4))
+    ones = jnp.ones((4, 4, 4))
+    with pytest.raises(ValueError, match=r"`capacity` must be at least \d+, the number of particles on device"):
+        pm.sample(100 * ones, jax.random.key(0), capacity=100).check()
+    with pytest.raises(ValueError, match=r"`density` must be finite and at least zero; got -1\.0"):
+        pm.sample(ones.at[1, 2, 3].set(-1), jax.random.key(0), capacity=100)
+    traced = jax.jit(lambda density: pm.sample(density, jax.random.key(0), capacity=100))
+    assert bool(traced(ones.at[1, 2, 3].set(jnp.nan)).overflows)
+    assert not bool(traced(ones).overflows)
