@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -23,14 +24,15 @@ def on_lattice(home: Home, per_axis: int, capacity: int, dtype: np.dtype) -> Par
 
     def on_block(lengths: Any) -> tuple[Array, Array, Array]:
         positions, number, inside = [], jnp.zeros(math.prod(shape), numbers), jnp.ones(math.prod(shape), bool)
-        cells = np.indices(shape, np.int32).reshape(ndim, -1)
         for axis, (n, length) in enumerate(zip(whole, lengths)):
-            place = cells[axis] + jnp.asarray(per_axis * home.first_cell(axis), np.int32)
+            cells = jax.lax.broadcasted_iota(np.int32, shape, axis).ravel()
+            place = cells + jnp.asarray(per_axis * home.first_cell(axis), np.int32)
             inside = inside & (place < n)  # Blocks may be padded.
             number = number * n + place.astype(numbers)
             positions.append(place.astype(dtype) * (jnp.asarray(length, dtype) / n))
-        order = jnp.argsort(~inside, stable=True)
-        slots = lambda x: jnp.pad(x[order], [(0, capacity - len(order)), *[(0, 0)] * (x.ndim - 1)])
+        padded = any(map(blocks.is_padded, range(ndim)))
+        order = jnp.argsort(~inside, stable=True) if padded else slice(None)
+        slots = lambda x: jnp.pad(x[order], [(0, capacity - len(number)), *[(0, 0)] * (x.ndim - 1)])
         counts = home.everywhere(jnp.sum(inside, dtype=np.int32))
         return slots(jnp.stack(positions, axis=1)), slots(number), counts
 

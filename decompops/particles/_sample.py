@@ -23,7 +23,7 @@ def sampled(home: Home, density: Array, key: Array, capacity: int) -> Particles:
 
     def on_block(lengths: Any, key: Array, density: Array) -> tuple[Array, Array, Array]:
         shape, dtype = density.shape, density.dtype
-        cells = [axis.ravel() for axis in np.indices(shape, np.int32)]
+        cells = [jax.lax.broadcasted_iota(np.int32, shape, axis).ravel() for axis in range(len(shape))]
         places = [cell + jnp.asarray(home.first_cell(axis), np.int32) for axis, cell in enumerate(cells)]
         valid = jnp.all((density >= 0) & jnp.isfinite(density))
         # The key of a cell depends only on its place in the grid, so the particles are the same on every mesh.

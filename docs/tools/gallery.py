@@ -28,6 +28,7 @@ class Entry(NamedTuple):
     """An example with its options for a quick build and for a release.
 
     - `data`: a file that the example reads, inside `examples`.
+    - `uses`: another example that the example imports.
     - `packages`: what a notebook installs besides decompops.
     - `more`: Markdown below the figure.
     """
@@ -36,12 +37,18 @@ class Entry(NamedTuple):
     quick: str
     full: str
     data: str = ""
+    uses: str = ""
     packages: str = ""
     more: str = ""
 
     @property
     def script(self) -> Path:
         return EXAMPLES / f"{self.name}.py"
+
+    @property
+    def imported(self) -> list[Path]:
+        """The files beside the script that it imports."""
+        return [EXAMPLES / "options.py", *([EXAMPLES / f"{self.uses}.py"] if self.uses else [])]
 
 
 VORTEX = """
@@ -63,6 +70,7 @@ ENTRIES = [
     Entry("kolmogorov", "--n 64 --t-end 10", "--n 256 --dt 0.005"),
     Entry("gray_scott", "--n 64 --t-end 1000", "--n 256 --length 2.5"),
     Entry("lpt_nbody", "--n 32", "--n 128"),
+    Entry("reconstruction", "--n 16 --iterations 30 --box 128", "", uses="lpt_nbody"),
     Entry("halo_gradient", "", "", packages="jaxdecomp"),
     Entry("fno_training", "--steps 40 --samples 16", ""),
     Entry("control_convection", "--n 16 --spin-up 20 --horizon 4 --iterations 2", ""),
@@ -89,7 +97,7 @@ def main() -> None:
 def make_page(entry: Entry, options: str, package: str) -> None:
     """Run an example with the given options and write its page, unless the page is up to date."""
     script, record = entry.script, GALLERY / f"{entry.name}.json"
-    key = _digest([script, EXAMPLES / "options.py", Path(__file__)], options + package)
+    key = _digest([script, *entry.imported, Path(__file__)], options + package)
     if record.exists() and json.loads(record.read_text())["key"] == key:
         return
     print(f"{script.name} {options}", flush=True)
@@ -112,7 +120,8 @@ def make_page(entry: Entry, options: str, package: str) -> None:
 def page(entry: Entry, options: str, output: str, seconds: float) -> str:
     """Return the Markdown page of an example."""
     name, (title, text) = entry.name, _described(entry.script)
-    files = "[options.py](options.py)" + (f" and its [data]({entry.data})" if entry.data else "")
+    files = " and ".join(f"[{path.name}]({path.name})" for path in entry.imported)
+    files += f" and its [data]({entry.data})" if entry.data else ""
     return f"""# {title}
 
 {text}
@@ -166,7 +175,7 @@ def notebook(entry: Entry, options: str) -> dict:
     cells = [
         ("markdown", f"# {title}\n\n{text}"),
         ("code", f'%pip install "decompops[examples,training]" {entry.packages}'.rstrip()),
-        ("code", "%%writefile options.py\n" + (EXAMPLES / "options.py").read_text()),
+        *(("code", f"%%writefile {path.name}\n" + path.read_text()) for path in entry.imported),
         *([("code", _writes(entry.data))] if entry.data else []),
         ("code", functions),
         ("code", call),
