@@ -1,6 +1,7 @@
 """The bispectrum: averages of products of three modes whose wavevectors form a triangle."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,13 +13,12 @@ from jax import Array
 from jax.core import Tracer
 from jaxtyping import Shaped
 
-from .._common import compat
 from .._common.byte_order import device_array
 from .._core.layout import check_global
 from .._operator.transform import AbstractTransform
 from . import _vector
 from ._check import check_fft, check_periodic
-from ._shells import check_edges, modes_of, nyquist_along, shell_sums, statistics_transform, transformed_box
+from ._shells import check_edges, modes_of, shell_sums, statistics_transform, transformed_box
 from ._spectra import real_product
 
 
@@ -54,10 +54,14 @@ def bispectrum(
     B(k1, k2, k3) in the convention of cosmology. Triangles are binned by the shells of |p|, |q| and |r|.
 
     Source: Scoccimarro, Phys. Rev. D 92, 083532 (2015), and Sefusatti et al., Mon. Not. R. Astron. Soc. 460, 3624
-    (2016), section 2.2. A field with the modes of one shell only is computed for each of two shells. Products of the
-    third modes with the spectrum of the product of these fields are the sums over triangles. So all triangles that
-    share two shells cost two inverse transforms and one forward transform. The number of triangles is computed in the
-    same way, with one in place of each mode. In single precision, numbers above ten million are rounded.
+    (2016). A field with the modes of one shell only is computed for each of two shells. Products of the third modes
+    with the spectrum of the product of these fields are the sums over triangles. So all triangles that share two shells
+    cost two inverse transforms and one forward transform. The number of triangles is computed in the same way, with one
+    in place of each mode; in single precision, numbers above ten million are rounded.
+
+    The transforms have only the modes below the last bound, and a grid on which the sum of three wavevectors cannot
+    alias to zero: for n of these modes along an axis, about 3 n / 2 points. So the result is exact for all bounds, and
+    cheap if the last bound is far below the Nyquist wavenumber.
 
     Pairs of shells are processed one after the other, and a derivative computes the fields of each pair again. So the
     memory is that of a few fields, for any number of shells.
@@ -65,28 +69,27 @@ def bispectrum(
     !!! example
 
         ```python
-        edges = np.arange(0.5, 6)
-        found = spectral.bispectrum(fft, delta, edges)
-        p = spectral.power_spectrum(fft, delta, edges=edges).power[found.triangles]
+        edges = np.arange(0.5, 5)  # Four shells.
+        found = spectral.bispectrum(fft, u, edges)
+        p = spectral.power_spectrum(fft, u, edges=edges).power[found.triangles]
         reduced = found.bispectrum / (p[:, 0] * p[:, 1] + p[:, 1] * p[:, 2] + p[:, 2] * p[:, 0])
-        equilateral = spectral.bispectrum(fft, delta, edges, triangles=[(i, i, i) for i in range(5)])
+        equilateral = spectral.bispectrum(fft, u, edges, triangles=[(i, i, i) for i in range(4)])
         ```
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`. All axes that it transforms must be periodic.
     - `u`: real fields, such as `(*batch, nx, ny, nz)`.
-    - `edges`: the bounds of the shells, in increasing order, in radians per unit of length. The last bound must be at
-        most two thirds of the smallest Nyquist wavenumber of the grid. Otherwise a sum of three wavevectors could be a
-        multiple of the grid's own wavenumber instead of zero, which the grid cannot distinguish. This is not checked
-        if the lengths of the box are traced.
+    - `edges`: the bounds of the shells, in increasing order, in radians per unit of length. If the lengths of the box
+        are traced, the transforms have all modes, and more points than the grid.
     - `triangles`: the bins: triples of numbers of shells, from zero. By default, all triples `i <= j <= k` of shells
         in which some triangle can close.
 
-    **Returns:** a `Bispectrum`.
+    **Returns:** a `Bispectrum`. Modes that `fft` does not keep, and Nyquist modes, belong to no shell. Along axes that
+    `fft` does not transform, the result is averaged over the points, and `number` counts the triangles of all points.
 
     **Raises:** `TypeError` if `fft` is not a transform, or if u is complex; `ValueError` if `fft` has no `shape` or is
-    not periodic, if `edges` do not increase, are traced, negative or too high, or if no triangle can close in a bin of
+    not periodic, if `edges` do not increase, are traced or negative, or if no triangle can close in a bin of
     `triangles`.
     """
     check_fft(fft)
@@ -94,16 +97,18 @@ def bispectrum(
     check_periodic(fft)
     if jnp.iscomplexobj(u):
         raise TypeError(f"`u` must be real; got {jnp.result_type(u)}. Pass the real or the imaginary part.")
-    fft = statistics_transform(fft)
-    bounds = _checked_bounds(fft, edges)
-    return _bispectrum(fft, device_array(u), bounds, _checked_triangles(triangles, bounds))
+    bounds = check_edges(edges)
+    if bounds[0] < 0:
+        raise ValueError(f"`edges` must be at least zero; got {bounds[0]}.")
+    return _bispectrum(statistics_transform(fft), device_array(u), bounds, _checked_triangles(triangles, bounds))
 
 
 @eqx.filter_jit
 def _bispectrum(
     fft: AbstractTransform, u: Array, bounds: tuple[float, ...], triangles: tuple[Triangle, ...]
 ) -> Bispectrum:
-    spectrum, lattice = fft(u), modes_of(fft)
+    low, fft = _low_modes(fft, bounds[-1])
+    spectrum, lattice = low(u), modes_of(fft)
     dtype = jnp.finfo(spectrum.dtype).dtype
     k, table = _vector.length(fft.wavenumbers(dtype=dtype)), jnp.asarray(bounds, dtype)
     inside = fft.separable([np.ones(n) for n in fft.out_layout.true_shape], dtype=dtype)
@@ -124,8 +129,8 @@ def _bispectrum(
     def of_pair(pair: Array) -> tuple[Array, Array]:
         return sums(spectrum, pair), sums(one.astype(spectrum.dtype), pair)
 
-    # Without `saving_nothing`, the derivative of the loop would keep the fields of all pairs.
-    totals, numbers = jax.lax.map(compat.saving_nothing(of_pair, prevent_cse=False), jnp.asarray(pairs, np.int32))
+    # Without `checkpoint`, the derivative of the loop would keep the fields of all pairs.
+    totals, numbers = jax.lax.map(jax.checkpoint(of_pair, prevent_cse=False), jnp.asarray(pairs, np.int32))
     _, distances, modes = shell_sums(lattice, one, bounds)
     places = np.array([(pairs.index((i, j)), last) for i, j, last in triangles]).T
     number = jnp.abs(jnp.round(numbers[*places]))
@@ -136,21 +141,30 @@ def _bispectrum(
     return Bispectrum((distances / jnp.maximum(modes, 1))[shells], mean * volume**2, number, jnp.asarray(shells))
 
 
-def _checked_bounds(fft: AbstractTransform, edges: Any) -> tuple[float, ...]:
-    bounds, shape, lengths = check_edges(edges), check_fft(fft), fft.box_lengths
-    if bounds[0] < 0:
-        raise ValueError(f"`edges` must be at least zero; got {bounds[0]}.")
-    # An axis of one cell has the wavenumber zero only.
-    axes = [axis for axis in fft.transformed if shape[axis] > 1]
-    if not axes or any(isinstance(length, Tracer) for length in lengths):
-        return bounds
-    highest = 2 / 3 * min(nyquist_along(fft.bases[axis], shape[axis]) / lengths[axis] for axis in axes)
-    if bounds[-1] > highest * (1 + 1e-12):
-        raise ValueError(
-            f"`edges` must be at most {highest:.6g}, two thirds of the smallest Nyquist wavenumber, so that no sum of "
-            f"three wavevectors is ambiguous; got {bounds[-1]:.6g}. Pass lower edges, or resample u to a finer grid."
-        )
-    return bounds
+def _low_modes(fft: AbstractTransform, highest: float) -> tuple[AbstractTransform, AbstractTransform]:
+    """Return two transforms with the same modes: the modes of `fft` with |k| below `highest`.
+
+    The first one takes fields on the grid of `fft`. The second one takes fields on a grid on which the wavenumbers of
+    three modes have the sum zero only if they have the sum zero without aliasing.
+    """
+    modes, grid, lengths = list(fft.modes or check_fft(fft)), list(check_fft(fft)), fft.box_lengths
+    for axis in fft.transformed:
+        last, length = modes[axis] // 2, lengths[axis]
+        if not isinstance(length, Tracer):  # In single precision, a mode may be just below a bound or just above.
+            last = math.floor(min(last, highest * length / (2 * math.pi) * (1 + 1e-6)))
+        modes[axis] = min(modes[axis], 2 * last + 1)
+        grid[axis] = _smooth(3 * last + 1)
+    low = fft.replace(modes=tuple(modes))
+    return low, fft.replace(shape=tuple(grid), modes=tuple(modes), pad=True)
+
+
+def _smooth(n: int) -> int:
+    """Return the smallest number of at least `n` without prime factors above five, for fast transforms."""
+    rest = n
+    for prime in (2, 3, 5):
+        while rest % prime == 0:
+            rest //= prime
+    return n if rest == 1 else _smooth(n + 1)
 
 
 def _checked_triangles(triangles: Any, bounds: tuple[float, ...]) -> tuple[Triangle, ...]:

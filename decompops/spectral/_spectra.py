@@ -129,8 +129,8 @@ def power_multipoles(
     of the shell. So the multipole of order 0 is the power spectrum, and the power in the direction μ is about the sum
     of `P_l(|k|) L_l(μ)` over l. The mode k = 0 has no direction, and contributes to the order 0 only.
 
-    Source: Yamamoto et al., Publ. Astron. Soc. Japan 58, 93 (2006), and Hand et al., J. Cosmol. Astropart. Phys. 07
-    (2017) 002, equation 2, whose factor 2l + 1 this is, with one line of sight for the whole box. In a shell of few
+    Source: the estimator of Yamamoto et al., Publ. Astron. Soc. Japan 58, 93 (2006), with the factor 2l + 1 as in Hand
+    et al., J. Cosmol. Astropart. Phys. 07 (2017) 002, and with one line of sight for the whole box. In a shell of few
     modes, Legendre polynomials are not orthogonal: an isotropic spectrum has multipoles of order 2 and more there.
 
     **Arguments:**
@@ -151,11 +151,12 @@ def power_multipoles(
     about = check_axis("axis", axis, fft.decomposition.ndim)
     if about not in fft.transformed:
         raise ValueError(f"`axis` must be an axis that `fft` transforms; got {axis!r} and the bases {fft.bases}.")
-    even = all(isinstance(order, int | np.integer) and order >= 0 and order % 2 == 0 for order in orders)
-    if not even or len(orders) == 0:
+    numbers = np.asarray(orders)
+    fits = numbers.ndim == 1 and numbers.size and np.issubdtype(numbers.dtype, np.integer)
+    if not fits or (numbers < 0).any() or (numbers % 2).any():
         raise ValueError(f"`orders` must be one or more even integers of at least zero; got {orders!r}.")
     other = None if v is None else device_array(v)
-    return _spectrum(fft, device_array(u), other, wavenumber_bounds(fft, edges), tuple(map(int, orders)), about)
+    return _spectrum(fft, device_array(u), other, wavenumber_bounds(fft, edges), tuple(numbers.tolist()), about)
 
 
 class EnergySpectrum(NamedTuple):
@@ -178,7 +179,7 @@ def energy_spectrum(
 
     The energy of a mode is half of its contribution to the mean of |u|². So the sum of `energy * width` over all shells
     is half of the mean of |u|² over the volume, exactly: the kinetic energy of a velocity field, per unit of mass.
-    This is the discrete form of Pope, Turbulent Flows (2000), equations 6.188 and 6.191.
+    This is the discrete form of the energy-spectrum function of Pope, Turbulent Flows (2000), section 6.5.
 
     The energy is summed over the modes of a shell, as it is, and not scaled to the volume of the shell. As the number
     of modes in a thin shell varies, so does the spectrum of white noise. For a smoother curve, scale the mean:
@@ -303,10 +304,10 @@ def _spectrum(
     spectrum = fft(u)
     product = real_product(spectrum, spectrum if v is None else fft(v))
     factors = None if orders is None else lambda k: _legendre(orders, k, about)
-    return averages(fft, product, bounds, factors=factors, across=across)
+    return shell_means(fft, product, bounds, factors=factors, across=across)
 
 
-def averages(fft: AbstractTransform, product: Array, bounds: tuple[float, ...], **options: Any) -> PowerSpectrum:
+def shell_means(fft: AbstractTransform, product: Array, bounds: tuple[float, ...], **options: Any) -> PowerSpectrum:
     """Return the power spectrum from a `product` of spectra of `fft`, such as squares of absolute values.
 
     The norm of `fft` must be "forward". `options` are those of `shell_sums`.

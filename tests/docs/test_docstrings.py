@@ -75,6 +75,7 @@ GIVEN = {
     # lineax does not support Explicit meshes.
     "spectral/_linear.py::as_linear_operator": "fft = dops.FFT3D(auto, shape=(16, 16, 16), real=True); b = numpy_array",
     "spectral/_solve.py::Poisson": "f = u",
+    "spectral/_spectra.py::cross_spectrum": "v = u",
 }
 
 

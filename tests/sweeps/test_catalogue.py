@@ -26,6 +26,7 @@ OTHERS = {
     *("Box", "Cells", "Chebyshev", "Cosine", "Fourier", "Points", "Sine", "CuDecomp", "CuDecompTuner", "MPI", "Native"),
     *("XLA", "Layout", "Trial", "autotune", "Mask", "Pad", "Truncate", "PowerSpectrum", "History", "Decomposition"),
     *("CFL", "ErrorControl", "NotFinite", "StepTooShort", "Simulation", "Snapshots", "simulate", "as_linear_operator"),
+    *("Bispectrum", "CorrelationFunction", "EnergySpectrum"),
     *("tridiagonal_solve", "FFT3D", "FNO2D", "FNO3D", "HaloConv2D", "HaloConv3D", "SpectralConv2D", "SpectralConv3D"),
 }
 
@@ -117,7 +118,8 @@ def lowered_in_other_axes(kind: str, name: str, entry: Entry) -> None:
 def test_some_programs_in_axes_of_another_type(kind):
     """JAX refuses a program with a callback if it names the devices of meshes with different axis types."""
     entries = everything(kind, 2)
-    layers = {"FNO", "HaloConv", "SpectralConv", "power_spectrum", "GaussianRandomField", "white_noise"}
+    layers = {"FNO", "HaloConv", "SpectralConv", "GaussianRandomField", "white_noise"}
+    layers |= {"power_spectrum", "bispectrum", "correlation_function"}
     part = {name: entries[name] for i, name in enumerate(entries) if name in layers or i % 24 == 0}
     assert failures(part, functools.partial(lowered_in_other_axes, kind)) == {}
 

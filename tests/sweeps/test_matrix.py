@@ -80,7 +80,10 @@ def other_functions(fft):
     }
     return {
         "GaussianRandomField": lambda u: times(field(KEY), u),
+        "bispectrum": lambda u: spectral.bispectrum(fft, u, (0.5, 1.2)).bispectrum,
+        "correlation_function": lambda u: spectral.correlation_function(fft, u).correlation,
         "mean_square": lambda u: spectral.mean_square(fft, fft(u)),
+        "power_multipoles": lambda u: spectral.power_multipoles(fft, u).power,
         "power_spectrum": lambda u: spectral.power_spectrum(fft, u).power,
         "white_noise": lambda u: times(spectral.white_noise(fft.decomposition, KEY), u),
         "wavenumbers": lambda u: times(sum(fft.wavenumbers(dtype=u.dtype)).astype(complex), fft(u)),
@@ -123,6 +126,7 @@ NO_GRADIENT_INSIDE = {"HaloConv3D"}
 # Older versions of JAX cannot lower `jax.lax.axis_index` in one `shard_map` inside another.
 OLD = jax.__version_info__ < (0, 10, 2)
 AXIS_INDEX = {"HaloExchange padded", "Stencil padded", "GaussianRandomField", "power_spectrum", "white_noise"}
+AXIS_INDEX |= {"bispectrum", "correlation_function", "power_multipoles"}
 
 
 NAMES = list(everything("auto"))
