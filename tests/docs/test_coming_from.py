@@ -71,10 +71,31 @@ kept = np.r_[:6, -5:0]  # without the Nyquist modes
 found = ours.out_layout.gather(ours(field.astype(np.float32)))
 close(found[np.ix_(kept, kept, range(6))], np.asarray(padded.forward(array))[np.ix_(kept, kept, range(6))])
 """
-GUESTS = [name for name in ("jaxdecomp", "mpi4py_fft") if importlib.util.find_spec(name)]
+PYLIANS = """
+import Pk_library as PKL
+
+n, L = 32, 200.0
+a, b = np.random.default_rng(0).standard_normal((2, n, n, n)).astype(np.float32)
+b, a = b + a, a + 0.3 * a**2
+box = dops.FFT3D(mesh, shape=(n, n, n), box=dops.Box(L), real=True)
+below = 1 - 1e-5  # Rounding of bounds must not matter.
+shells, bins = ([width * i * below for i in range(1, n // 2)] for width in (2 * np.pi / L, L / n))
+both, alone = PKL.XPk([a, b], L, 2, ["None", "None"], 1), PKL.Pk(a, L, 2, "None", 1, False)
+ours = spectral.power_multipoles(box, a, axis="z", edges=shells)
+close(ours.power.T, alone.Pk[: n // 2 - 2])
+close(ours.modes, 2 * alone.Nmodes3D[: n // 2 - 2])
+close(spectral.power_multipoles(box, a, b, axis="z", edges=shells).power.T, both.XPk[: n // 2 - 2, :, 0])
+close(spectral.correlation_function(box, a, edges=bins).correlation, PKL.Xi(a, L, "None", 2, 1).xi[: n // 2 - 2, 0])
+k1, k2, k3 = (2 * np.pi / L * i for i in (4.25, 6.25, 8.25))
+theta = np.arccos([(k3**2 - k1**2 - k2**2) / (2 * k1 * k2)])
+edges = 2 * np.pi / L * np.array([3.25, 5.25, 7.25, 9.25])
+found = spectral.bispectrum(box, a, edges, triangles=[(0, 1, 2)])
+close(found.bispectrum, PKL.Bk(a, L, k1, k2, theta, "None", 1).B)
+"""
+GUESTS = [name for name in ("jaxdecomp", "mpi4py_fft", "Pk_library") if importlib.util.find_spec(name)]
 
 
 def test_the_code():
-    """Compare with NumPy, SciPy and exponax. If jaxDecomp and mpi4py-fft are installed, compare with them, too."""
-    guests = {"jaxdecomp": JAXDECOMP, "mpi4py_fft": MPI4PY_FFT}
+    """Compare with NumPy, SciPy and exponax, and with jaxDecomp, mpi4py-fft and Pylians if they are installed."""
+    guests = {"jaxdecomp": JAXDECOMP, "mpi4py_fft": MPI4PY_FFT, "Pk_library": PYLIANS}
     check("".join(blocks("docs/coming_from.md")) + CHECK + "".join(guests[name] for name in GUESTS))
