@@ -32,6 +32,27 @@ assert columns.sharding.is_equivalent_to(jax.NamedSharding(mesh, P(None, "x", "y
 np.testing.assert_allclose(total, values.sum(dtype=float), rtol=1e-3)
 close(ours, theirs)
 assert abs(np.asarray(theirs) - velocity).max() > 0.1
+np.testing.assert_allclose(np.sum(painted, dtype=float), 16**3, rtol=1e-6)
+assert forces.shape == (16**3, 3)
+"""
+JAXPM = """
+import warnings
+
+warnings.simplefilter("ignore", DeprecationWarning)  # JaxPM imports deprecated names of JAX.
+import jax_cosmo
+from jaxpm.growth import growth_factor
+from jaxpm.painting import cic_paint, compensate_cic
+from jaxpm.pm import pm_forces
+
+one = lambda x: jnp.asarray(np.asarray(x))
+close(cells.gather(painted), cic_paint(jnp.zeros((16, 16, 16), np.float32), one(positions)))
+close(forces, pm_forces(one(positions), (16, 16, 16)))
+sharp = particles.Deconvolution(dops.FFT(cells, real=True), "cic")(painted)
+close(cells.gather(sharp), compensate_cic(one(cells.gather(painted))))
+cosmology = jax_cosmo.Cosmology(
+    Omega_c=0.25, Omega_b=0.05, h=0.7, sigma8=0.8, n_s=0.96, Omega_k=0.0, w0=-1.0, wa=0.0
+)
+np.testing.assert_allclose(growth, growth_factor(cosmology, jnp.array([0.5]))[0], rtol=1e-3)
 """
 JAXDECOMP = """
 from jax.sharding import Mesh, NamedSharding
@@ -92,10 +113,10 @@ edges = 2 * np.pi / L * np.array([3.25, 5.25, 7.25, 9.25])
 found = spectral.bispectrum(box, a, edges, triangles=[(0, 1, 2)])
 close(found.bispectrum, PKL.Bk(a, L, k1, k2, theta, "None", 1).B)
 """
-GUESTS = [name for name in ("jaxdecomp", "mpi4py_fft", "Pk_library") if importlib.util.find_spec(name)]
+GUESTS = [name for name in ("jaxdecomp", "mpi4py_fft", "Pk_library", "jaxpm") if importlib.util.find_spec(name)]
 
 
 def test_the_code():
-    """Compare with NumPy, SciPy and exponax, and with jaxDecomp, mpi4py-fft and Pylians if they are installed."""
-    guests = {"jaxdecomp": JAXDECOMP, "mpi4py_fft": MPI4PY_FFT, "Pk_library": PYLIANS}
+    """Compare with NumPy, SciPy and exponax, and with jaxDecomp, mpi4py-fft, Pylians and JaxPM if they are installed."""
+    guests = {"jaxdecomp": JAXDECOMP, "mpi4py_fft": MPI4PY_FFT, "Pk_library": PYLIANS, "jaxpm": JAXPM}
     check("".join(blocks("docs/coming_from.md")) + CHECK + "".join(guests[name] for name in GUESTS))

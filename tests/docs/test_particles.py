@@ -19,6 +19,10 @@ np.testing.assert_array_equal(pm.gather(last)["id"], np.arange(5000))
 assert np.abs(np.mean(pm.gather(last)["velocity"], axis=0)).max() < 1e-3  # Momentum is conserved.
 assert np.abs(pm.gather(last)["velocity"]).max() > 1e-2
 np.testing.assert_array_equal(settled.counts, [5000, *[0] * 7])
+np.testing.assert_allclose(np.mean(final), 1, rtol=1e-5)
+assert 2 < np.max(final) < 100
+scatter = np.sqrt(2 / measured.modes)
+assert (np.abs(clustering) < 4 * scatter * tsc.shot_noise(some)).all()
 """
 
 
