@@ -17,12 +17,13 @@ from ._particles import Particles
 
 
 @eqx.filter_jit
-def deposited(home: Home, window: Window, p: Particles, values: Array, offset: float = 0.0) -> Array:
-    """Return the field of `values` of all particles. See `ParticleMesh.deposit`.
+def deposited(home: Home, window: Window, p: Particles, values: Array | None, offset: float = 0.0) -> Array:
+    """Return the field of `values` of all particles; `None` stands for one each. See `ParticleMesh.deposit`.
 
     Along each axis, the points of the field are shifted by `offset` cells.
     """
     exchange = _halo(home, window, offset)
+    values = jnp.ones_like(p.positions[:, 0]) if values is None else values
 
     def on_block(lengths: Any, counts: Array, positions: Array, values: Array) -> Array:
         cloud, points, live, fault = _cloud(home, window, lengths, counts, positions, offset)

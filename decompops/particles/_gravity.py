@@ -4,7 +4,9 @@ import functools
 from typing import ClassVar, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float, Inexact
 
@@ -76,20 +78,35 @@ class Gravity(eqx.Module):
 
     def field(self, p: Particles) -> Float[Array, "ndim *grid"]:
         """Return the acceleration on the grid, a vector field."""
-        if self.mass is not None and self.mass not in p.attributes:
-            raise ValueError(f"`mass` must be the name of an attribute of the particles; got {self.mass!r}.")
-        density, dec = self.mesh.deposit(p, None if self.mass is None else p[self.mass]), self.mesh.decomposition
-        if self.strength is None:
-            strength = 1 / dec.mean(density)
-        else:
-            number = jnp.asarray(self.strength, density.dtype)
-            strength = functools.reduce(lambda value, h: value / jnp.asarray(h, value.dtype), dec.spacing, number)
-        fft = FFT(dec, real=True)
-        attraction = _Attraction(fft, self.mesh.window, self.laplacian, self.gradient, self.deconvolutions)
-        return attraction(jnp.broadcast_to(strength, density.shape) * density)
+        return _field(*self._in_program(p))
 
     def __call__(self, p: Particles) -> Float[Array, "slots ndim"]:
-        return self.mesh.read(p, self.field(p))
+        return _accelerations(*self._in_program(p))
+
+    def _in_program(self, p: Particles) -> tuple["Gravity", Particles]:
+        """Return the arguments of a compiled program, in which `strength` is an array, so that it may change."""
+        if self.mass is not None and self.mass not in p.attributes:
+            raise ValueError(f"`mass` must be the name of an attribute of the particles; got {self.mass!r}.")
+        return jax.tree.map(lambda x: np.asarray(x) if isinstance(x, float | int) else x, self), p
+
+
+@eqx.filter_jit
+def _accelerations(gravity: Gravity, p: Particles) -> Array:
+    return gravity.mesh.read(p, _field(gravity, p))
+
+
+@eqx.filter_jit
+def _field(gravity: Gravity, p: Particles) -> Array:
+    mesh, dec = gravity.mesh, gravity.mesh.decomposition
+    density = mesh.deposit(p, None if gravity.mass is None else p[gravity.mass])
+    if gravity.strength is None:
+        strength = 1 / dec.mean(density)
+    else:
+        number = jnp.asarray(gravity.strength, density.dtype)
+        strength = functools.reduce(lambda value, h: value / jnp.asarray(h, value.dtype), dec.spacing, number)
+    options = gravity.laplacian, gravity.gradient, gravity.deconvolutions
+    attraction = _Attraction(FFT(dec, real=True), mesh.window, *options)
+    return attraction(jnp.broadcast_to(strength, density.shape) * density)
 
 
 class _Attraction(AbstractSpectralOperator):

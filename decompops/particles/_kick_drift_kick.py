@@ -71,6 +71,10 @@ class KickDriftKick(eqx.Module):
 
     def step(self, p: Particles, start: Any, end: Any) -> Particles:
         """Return the particles at the time `end`, for particles at the time `start`. This evaluates the force twice."""
+        return self._one_step(p, *(jnp.asarray(time, p.positions.dtype) for time in (start, end)))
+
+    @eqx.filter_jit
+    def _one_step(self, p: Particles, start: Array, end: Array) -> Particles:
         return self._step(_Kicked(p, self._force(p)), start, end).particles
 
     def rollout(
@@ -112,22 +116,21 @@ class KickDriftKick(eqx.Module):
 
     @eqx.filter_jit
     def _rollout(self, p: Particles, options: Options) -> tuple[Particles, Any]:
+        times = self.times.astype(p.positions.dtype)
+
         def step(kicked: _Kicked, i: Array) -> _Kicked:
-            return self._step(kicked, self.times[i], self.times[i + 1])
+            return self._step(kicked, times[i], times[i + 1])
 
         def seen(kicked: _Kicked, done: Array) -> Any:
-            return None if options.observe is None else options.observe(self.times[done], kicked.particles)
+            return None if options.observe is None else options.observe(times[done], kicked.particles)
 
         layout = _Slots(self.mesh.sharding, len(p.positions))
         first = _Kicked(p, self._force(p))
         last, results = roll_out(step, seen, first, options, layout=layout, state_of=lambda kicked: kicked.particles)
         return last.particles, results
 
-    def _step(self, kicked: "_Kicked", start: Any, end: Any) -> "_Kicked":
-        p = kicked.particles
-        cast = lambda number: jnp.asarray(number, p.positions.dtype)
-        start, end = cast(start), cast(end)
-        middle = (start + end) / 2
+    def _step(self, kicked: "_Kicked", start: Array, end: Array) -> "_Kicked":
+        p, middle = kicked.particles, (start + end) / 2
         velocity = p["velocity"] + self._kick(start, middle, start) * kicked.acceleration
         positions = p.positions + self._drift(start, end, middle) * velocity
         moved = self.mesh.exchange(p.replace(positions, velocity=velocity))

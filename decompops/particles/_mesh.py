@@ -12,18 +12,16 @@ from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped
 
-from .._common.box import Box
 from .._common.byte_order import device_array, host_array
 from .._common.check import check_count, check_flag
 from .._core.decomposition import Decomposition
 from .._core.layout import check_agreement
-from .._operator.fft import FFT
 from .._operator.transform import real_dtype
+from ._contrast import contrast, interlaced, shot_noise
 from ._deposit import deposited, read_at
 from ._exchange import exchanged, grown
 from ._home import Home
 from ._lattice import on_lattice
-from ._modes import Deconvolution, Interlacing
 from ._particles import Particles, roomy
 from ._sample import sampled
 from ._sum import summed
@@ -235,10 +233,7 @@ class ParticleMesh(eqx.Module):
         Scoccimarro & Couchman, MNRAS 460 (2016).
         """
         self.check_periodic()
-        values = _values(p, values)
-        both = [deposited(self._home, window_of(self.window), p, values, offset) for offset in (0.0, 0.5)]
-        fft = FFT(self.decomposition, real=not jnp.iscomplexobj(values))
-        return Interlacing(fft)(jnp.stack(both, axis=-self._ndim - 1))
+        return interlaced(self._home, self.window, p, _values(p, values))
 
     def contrast(
         self, p: Particles, weights: Float[Array | np.ndarray, " slots"] | None = None
@@ -257,17 +252,12 @@ class ParticleMesh(eqx.Module):
 
         **Arguments:** `weights`, real numbers such as masses; by default, one for each particle.
         """
-        density = self.deposit_interlaced(p, weights)
-        mean = self.decomposition.mean(density)
-        fft = FFT(self.decomposition, real=True)
-        return Deconvolution(fft, self.window)(density / jnp.broadcast_to(mean, density.shape)) - 1
+        self.check_periodic()
+        return contrast(self._home, self.window, p, _values(p, weights))
 
     def shot_noise(self, p: Particles, weights: Float[Array | np.ndarray, " slots"] | None = None) -> Float[Array, ""]:
         """Return the power spectrum of particles at random, in units of volume: `V Σ w² / (Σ w)²` for weights w."""
-        weights = _values(p, weights)
-        return jnp.asarray(Box(self.decomposition.box_lengths).volume, weights.dtype) * (
-            self.sum(p, weights**2) / self.sum(p, weights) ** 2
-        )
+        return shot_noise(self._home, p, _values(p, weights))
 
     def check_periodic(self) -> None:
         """Raise `ValueError` if an axis is open."""
@@ -336,9 +326,11 @@ class ParticleMesh(eqx.Module):
         return Home(self.decomposition, periodic)
 
 
-def _values(p: Particles, values: Any) -> Array:
+def _values(p: Particles, values: Any) -> Array | None:
     """Return the values of the particles that are deposited; `None` stands for one each."""
-    values = jnp.ones_like(p.positions[:, 0]) if values is None else _of_slots(p, values)
+    if values is None:
+        return None
+    values = _of_slots(p, values)
     if not jnp.issubdtype(values.dtype, jnp.inexact):
         raise TypeError(f"`values` must be real or complex numbers; got {values.dtype}.")
     return values

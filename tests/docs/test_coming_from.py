@@ -117,6 +117,6 @@ GUESTS = [name for name in ("jaxdecomp", "mpi4py_fft", "Pk_library", "jaxpm") if
 
 
 def test_the_code():
-    """Compare with NumPy, SciPy and exponax, and with jaxDecomp, mpi4py-fft, Pylians and JaxPM if they are installed."""
+    """Compare with NumPy, SciPy and exponax, and with the other libraries of the page if they are installed."""
     guests = {"jaxdecomp": JAXDECOMP, "mpi4py_fft": MPI4PY_FFT, "Pk_library": PYLIANS, "jaxpm": JAXPM}
     check("".join(blocks("docs/coming_from.md")) + CHECK + "".join(guests[name] for name in GUESTS))

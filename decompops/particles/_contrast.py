@@ -1,0 +1,39 @@
+"""Deposits for statistics: interlaced, and with the window divided out."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+
+from .._common.box import Box
+from .._operator.fft import FFT
+from ._deposit import deposited
+from ._home import Home
+from ._modes import Deconvolution, Interlacing
+from ._particles import Particles
+from ._sum import summed
+from ._windows import WindowName, window_of
+
+
+@eqx.filter_jit
+def interlaced(home: Home, window: WindowName, p: Particles, values: Array | None) -> Array:
+    """Return the mean of the modes of two deposits. See `ParticleMesh.deposit_interlaced`."""
+    both = [deposited(home, window_of(window), p, values, offset) for offset in (0.0, 0.5)]
+    fft = FFT(home.decomposition, real=not jnp.iscomplexobj(both[0]))
+    return Interlacing(fft)(jnp.stack(both, axis=-home.decomposition.ndim - 1))
+
+
+@eqx.filter_jit
+def contrast(home: Home, window: WindowName, p: Particles, weights: Array | None) -> Array:
+    """Return the density contrast. See `ParticleMesh.contrast`."""
+    density = interlaced(home, window, p, weights)
+    mean = home.decomposition.mean(density)
+    deconvolution = Deconvolution(FFT(home.decomposition, real=True), window)
+    return deconvolution(density / jnp.broadcast_to(mean, density.shape)) - 1
+
+
+@eqx.filter_jit
+def shot_noise(home: Home, p: Particles, weights: Array | None) -> Array:
+    """Return the power spectrum of particles at random. See `ParticleMesh.shot_noise`."""
+    weights = jnp.ones_like(p.positions[:, 0]) if weights is None else weights
+    volume = jnp.asarray(Box(home.decomposition.box_lengths).volume, weights.dtype)
+    return volume * summed(home, p, weights**2) / summed(home, p, weights) ** 2
