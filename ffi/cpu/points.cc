@@ -1,21 +1,21 @@
 #include "cpu/points.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
+#include <type_traits>
+#include <vector>
 
-#include "cpu/pool.h"
+#include "cpu/spread.h"
+#include "cpu/tiles.h"
 
 namespace decompops {
 namespace {
 
-// Points are cut into this many pieces of work, whatever the number of threads.
-constexpr int kPieces = 64;
-// With fewer points, waking a thread takes longer than the work.
-constexpr Index kFewPoints = 4096;
-// Coordinates beyond this are no cells of any block; they may be infinite or NaN.
-constexpr double kFar = 1e15;
-
+// So many jobs of each thread fill boxes before the boxes are added to the block.
+constexpr Index kJobsOfThread = 8;
+// The boxes of all fields that are filled together.
+constexpr Index kBytesOfBoxes = 1 << 18;
+// Numbers of points have four bytes. More points are taken one group after the other.
+constexpr Index kGroup = Index{1} << 31;
 template <class Value>
 struct RealOf {
   using type = Value;
@@ -25,262 +25,160 @@ struct RealOf<std::complex<Real>> {
   using type = Real;
 };
 
-// One axis of a cloud, in the precision of the coordinates.
-template <class Real>
-struct Line {
-  Index length;
-  bool wraps;
-  int width, powers;
-  std::vector<Real> coefficients;
-
-  explicit Line(const Cloud::Axis& axis)
-      : length(axis.length),
-        wraps(axis.wraps),
-        width(axis.width),
-        powers(static_cast<int>(axis.coefficients.size()) / axis.width),
-        coefficients(axis.coefficients.begin(), axis.coefficients.end()) {}
-
-  // Returns the first cell that a point touches, and the fraction; false for a coordinate that is no cell.
-  bool locate(Real s, Index& first, Real& fraction) const {
-    const Real shifted = s - (Real(width) / 2 - 1);
-    if (!(shifted > -kFar && shifted < kFar)) return false;
-    first = static_cast<Index>(shifted);
-    if (static_cast<Real>(first) > shifted) --first;
-    fraction = shifted - static_cast<Real>(first);
-    return true;
-  }
-
-  template <int W, class Share>
-  void find_shares(Real t, Share* shares) const {
-    const int count = W > 0 ? W : width;
-    Real sums[W > 0 ? W : Cloud::kMostWidth];
-    const Real* row = coefficients.data();
-    for (int j = 0; j < count; ++j) sums[j] = row[j];
-    for (int power = 1; power < powers; ++power) {
-      row += count;
-      for (int j = 0; j < count; ++j) sums[j] = sums[j] * t + row[j];
-    }
-    for (int j = 0; j < count; ++j) shares[j] = static_cast<Share>(sums[j]);
-  }
-};
-
-Index wrapped(Index cell, Index length) {
-  if (cell >= 0 && cell < length) return cell;
-  const Index rest = cell % length;
-  return rest < 0 ? rest + length : rest;
-}
-
-// The cells that one point touches, and their shares along each axis. `find` moves it to a point.
-template <int W, class Real, class Share>
-class Touched {
- public:
-  explicit Touched(const Cloud& cloud)
-      : width_(W > 0 ? W : cloud.axes[2].width),
-        skipped_(cloud.first_axis),
-        strides_{cloud.axes[1].length * cloud.axes[2].length, cloud.axes[2].length, 1},
-        lines_(cloud.axes.begin(), cloud.axes.end()) {
-    for (int i = skipped_; i < 3; ++i) widths_[i] = width_;
-  }
-
-  // Returns false for a point that touches no cell.
-  bool find(const Real* point) {
-    inside_ = true;
-    for (int i = skipped_; i < 3; ++i) {
-      Real t;
-      if (!lines_[i].locate(point[i - skipped_], first_[i], t)) return false;
-      lines_[i].template find_shares<W>(t, shares_[i]);
-      inside_ &= first_[i] >= 0 && first_[i] + widths_[i] <= lines_[i].length;
-    }
-    if (!inside_) find_cells();
-    start_ = inside_ ? first_[0] * strides_[0] + first_[1] * strides_[1] + first_[2] : 0;
-    return true;
-  }
-
-  // Calls `visit(row, share)` for each row of cells along the last axis. Number j of its cells is `cell(row, j)`.
-  template <class Number, class Visit>
-  void for_each_row(Number* block, const Visit& visit) const {
-    for (int p = 0; p < widths_[0]; ++p) {
-      for (int q = 0; q < widths_[1]; ++q) {
-        const Index offset = inside_ ? start_ + p * strides_[0] + q * strides_[1] : offsets_[0][p] + offsets_[1][q];
-        visit(block + offset, shares_[0][p] * shares_[1][q]);
-      }
-    }
-  }
-
-  // Calls `visit(cell, share)` for each cell of a row.
-  template <class Number, class Visit>
-  void for_each_cell(Number* row, const Visit& visit) const {
-    if (inside_) {
-      for (int j = 0; j < width_; ++j) visit(row[j], shares_[2][j]);
-    } else {
-      for (int j = 0; j < width_; ++j) visit(row[offsets_[2][j]], shares_[2][j]);
-    }
-  }
-
- private:
-  // Finds each cell, for a point that also touches cells outside of the block: these are at the other end, or have no
-  // share.
-  void find_cells() {
-    for (int i = skipped_; i < 3; ++i) {
-      for (int j = 0; j < widths_[i]; ++j) {
-        const Index cell = lines_[i].wraps ? wrapped(first_[i] + j, lines_[i].length) : first_[i] + j;
-        const bool exists = cell >= 0 && cell < lines_[i].length;
-        offsets_[i][j] = exists ? cell * strides_[i] : 0;
-        if (!exists) shares_[i][j] = 0;
-      }
-    }
-  }
-
-  static constexpr int kWidth = W > 0 ? W : Cloud::kMostWidth;
-  const int width_, skipped_;
-  const Index strides_[3];
-  const std::vector<Line<Real>> lines_;
-  int widths_[3] = {1, 1, 1};
-  // Axes that the grid does not have begin at their only cell, with the share 1.
-  Index first_[3] = {0, 0, 0}, offsets_[3][kWidth] = {}, start_ = 0;
-  Share shares_[3][kWidth] = {{1}, {1}, {1}};
-  bool inside_ = true;  // no cell is outside of the block, so the cells along the last axis are neighbours
-};
-
-// Calls `body(piece)` for each piece from 0 to `pieces` - 1, on several threads.
-template <class Body>
-void in_pieces(int pieces, int threads, const Body& body) {
-  threads = std::min(threads, Pool::get().most_threads());
-  if (threads <= 1 || pieces <= 1) {
-    for (int piece = 0; piece < pieces; ++piece) body(piece);
-  } else {
-    Pool::get().run(pieces, threads, [&](int piece, int) { body(piece); });
+// Calls `visit(from, to, length)` for each run of cells of a box, from `first` in the block, that are neighbours in the
+// block as well, in its cells from `low` to `high` - 1. `from` counts the cells of the box, `to` those of the block.
+template <class Visit>
+void for_each_run(const Cloud::Axis& axis, Index first, Index extent, Index low, Index high, const Visit& visit) {
+  for (Index i = 0; i < extent;) {
+    const Index cell = axis.wraps ? wrapped(first + i, axis.length) : first + i;
+    const Index length = std::min(extent - i, cell < 0 ? -cell : axis.length - cell);
+    if (length <= 0) return;
+    const Index begin = std::max(cell, low), end = std::min(cell + length, high);
+    if (begin < end) visit(i + begin - cell, begin, end - begin);
+    i += length;
   }
 }
 
-// The points in the order of the slabs of cells along the first axis of the grid that they touch first. A slab is so
-// thick that a point touches its own slab and the next one only. So all slabs with even numbers can be filled at the
-// same time, and then all others.
-struct Slabs {
-  std::vector<Index> order;
-  std::vector<Index> starts;  // of each slab in `order`, and the end
-
-  int count() const { return static_cast<int>(starts.size()) - 1; }
-
-  template <class Real>
-  Slabs(const Cloud& cloud, const Real* points, Index count, int threads) {
-    const Cloud::Axis& axis = cloud.axes[cloud.first_axis];
-    const Line<Real> line(axis);
-    const Index thickness = std::max<Index>(axis.width, ceil_div(axis.length, kPieces));
-    Index slabs = std::max<Index>(axis.length / thickness, 1);
-    if (slabs > 1) slabs -= slabs % 2;  // the last slab reaches the first one if the axis wraps
-    const int ndim = cloud.ndim(), pieces = count < kFewPoints ? 1 : kPieces;
-    std::vector<std::uint8_t> slab(count);
-    std::vector<Index> next(pieces * slabs);
-    in_pieces(pieces, threads, [&](int piece) {
-      Index* mine = next.data() + piece * slabs;
-      for (Index i = count * piece / pieces; i < count * (piece + 1) / pieces; ++i) {
-        Index first;
-        Real fraction;
-        if (!line.locate(points[i * ndim], first, fraction)) first = 0;
-        first = axis.wraps ? wrapped(first, axis.length) : std::clamp<Index>(first, 0, axis.length - 1);
-        slab[i] = static_cast<std::uint8_t>(std::min(first / thickness, slabs - 1));
-        ++mine[slab[i]];
-      }
-    });
-    Index sum = 0;
-    for (Index s = 0; s < slabs; ++s) {
-      starts.push_back(sum);
-      for (int piece = 0; piece < pieces; ++piece) {
-        const Index number = next[piece * slabs + s];
-        next[piece * slabs + s] = sum;
-        sum += number;
-      }
-    }
-    starts.push_back(sum);
-    order.resize(count);
-    in_pieces(pieces, threads, [&](int piece) {
-      Index* mine = next.data() + piece * slabs;
-      for (Index i = count * piece / pieces; i < count * (piece + 1) / pieces; ++i) order[mine[slab[i]]++] = i;
-    });
-  }
-};
-
-template <int W, class Real, class Value>
-void deposit_all(const Cloud& cloud, const Real* points, Index count, const Value* values, Index batch, Value* block,
-                 int threads) {
-  using Share = typename RealOf<Value>::type;
-  const Index cells = cloud.cells();
-  std::fill(block, block + batch * cells, Value(0));
-  const Slabs slabs(cloud, points, count, threads);
-  const auto fill = [&](int slab) {
-    Touched<W, Real, Share> touched(cloud);
-    for (Index k = slabs.starts[slab]; k < slabs.starts[slab + 1]; ++k) {
-      const Index i = slabs.order[k];
-      if (!touched.find(points + i * cloud.ndim())) continue;
-      for (Index b = 0; b < batch; ++b) {
-        const Value value = values[b * count + i];
-        touched.for_each_row(block + b * cells, [&](Value* row, Share share) {
-          const Value part = value * share;
-          touched.for_each_cell(row, [&](Value& cell, Share last) { cell += part * last; });
-        });
-      }
-    }
+// Calls `visit(cells of the box, cells of the block, count)` for the rows of a box whose cells along the first axis of
+// the grid are from `low` to `high` - 1 in the block.
+template <class Share, class Visit>
+void for_each_row(const Cloud& cloud, const Tiles& tiles, const Box<Share>& box, Index tile, Index low, Index high,
+                  const Visit& visit) {
+  Index first[Cloud::kMostAxes];
+  tiles.locate(tile, first);
+  const auto along = [&](int i, const auto& visit) {
+    const Cloud::Axis& axis = cloud.axes[i];
+    const bool cut = i == cloud.first_axis;
+    for_each_run(axis, first[i], box.extent[i], cut ? low : 0, cut ? high : axis.length, visit);
   };
-  const int number = slabs.count();
-  in_pieces((number + 1) / 2, threads, [&](int pair) { fill(2 * pair); });
-  in_pieces(number / 2, threads, [&](int pair) { fill(2 * pair + 1); });
-}
-
-template <int W, class Real, class Value>
-void read_all(const Cloud& cloud, const Real* points, Index count, const Value* block, Index batch, Value* values,
-              int threads) {
-  using Share = typename RealOf<Value>::type;
-  const Index cells = cloud.cells();
-  const int pieces = count < kFewPoints ? 1 : kPieces;
-  in_pieces(pieces, threads, [&](int piece) {
-    Touched<W, Real, Share> touched(cloud);
-    for (Index i = count * piece / pieces; i < count * (piece + 1) / pieces; ++i) {
-      const bool reads = touched.find(points + i * cloud.ndim());
-      for (Index b = 0; b < batch; ++b) {
-        Value sum(0);
-        if (reads) {
-          touched.for_each_row(block + b * cells, [&](const Value* row, Share share) {
-            Value along(0);
-            touched.for_each_cell(row, [&](const Value& cell, Share last) { along += cell * last; });
-            sum += along * share;
-          });
+  along(0, [&](Index x, Index to_x, Index planes) {
+    along(1, [&](Index y, Index to_y, Index rows) {
+      along(2, [&](Index z, Index to_z, Index cells) {
+        for (Index p = 0; p < planes; ++p) {
+          for (Index q = 0; q < rows; ++q) {
+            const Index from = (x + p) * box.strides[0] + (y + q) * box.strides[1] + z;
+            const Index to = ((to_x + p) * cloud.axes[1].length + to_y + q) * cloud.axes[2].length + to_z;
+            visit(from, to, cells);
+          }
         }
-        values[b * count + i] = sum;
-      }
-    }
+      });
+    });
   });
 }
 
-// Calls `run` with the width of the window as a constant of the compiler, for the widths of common windows; 0 for others.
-template <class Run>
-void with_width(int width, const Run& run) {
-  switch (width) {
-    case 1: return run(std::integral_constant<int, 1>());
-    case 2: return run(std::integral_constant<int, 2>());
-    case 3: return run(std::integral_constant<int, 3>());
-    case 4: return run(std::integral_constant<int, 4>());
-    case 7: return run(std::integral_constant<int, 7>());
-    default: return run(std::integral_constant<int, 0>());
+template <class Share>
+struct Work {
+  const Cloud& cloud;
+  const Tiles tiles;
+  const int parts, threads;
+  const Box<Share> box;
+  const Index fields;  // so many fields together
+
+  Work(const Cloud& cloud, Index batch, int parts, int threads)
+      : cloud(cloud),
+        tiles(cloud),
+        parts(parts),
+        threads(std::max(1, std::min(threads, Pool::get().most_threads()))),
+        box(cloud, tiles.lengths, parts),
+        fields(std::clamp<Index>(kBytesOfBoxes / (box.numbers * sizeof(Share)), 1, std::max<Index>(batch, 1))) {}
+
+  template <class Real>
+  void deposit(const Real* points, Index count, const Share* values, Index stride, Index batch, Share* block) const {
+    const Order<Share> order(cloud, tiles, box, points, count, threads);
+    const Spread<Share> spread = spread_for<Share>(cloud, true, parts);
+    const Index jobs = order.jobs.size(), most = std::min(jobs, threads > 1 ? threads * kJobsOfThread : 1);
+    const auto boxes = memory<Share>(most * fields * box.numbers);
+    const Index cells = cloud.cells(), length = cloud.axes[cloud.first_axis].length;
+    const int cuts = static_cast<int>(threads > 1 ? std::min<Index>(length, 64 * threads) : 1);
+    for (Index b = 0; b < batch; b += fields) {
+      const Index some = std::min(fields, batch - b);
+      for (Index begin = 0; begin < jobs; begin += most) {
+        const Index end = std::min(jobs, begin + most);
+        in_pieces(static_cast<int>(end - begin), threads, [&](int k) {
+          const Job& job = order.jobs[begin + k];
+          Share* own = boxes.get() + k * fields * box.numbers;
+          std::fill_n(own, some * box.numbers, Share(0));
+          // A deposit does not change the values.
+          Share* from = const_cast<Share*>(values) + b * stride * parts;
+          spread(box, order.spots.get() + job.begin, job.end - job.begin, from, stride, some, own);
+        });
+        in_pieces(cuts, threads, [&](int cut) {
+          const Index low = length * cut / cuts, high = length * (cut + 1) / cuts;
+          for (Index k = begin; k < end; ++k) {
+            const Share* own = boxes.get() + (k - begin) * fields * box.numbers;
+            for_each_row(cloud, tiles, box, order.jobs[k].tile, low, high, [&](Index from, Index to, Index n) {
+              for (Index f = 0; f < some; ++f) {
+                const Share* source = own + f * box.numbers + from * parts;
+                Share* target = block + ((b + f) * cells + to) * parts;
+                for (Index j = 0; j < n * parts; ++j) target[j] += source[j];
+              }
+            });
+          }
+        });
+      }
+    }
   }
-}
+
+  template <class Real>
+  void read(const Real* points, Index count, const Share* block, Index batch, Share* values, Index stride) const {
+    const Order<Share> order(cloud, tiles, box, points, count, threads);
+    const Spread<Share> spread = spread_for<Share>(cloud, false, parts);
+    const Index cells = cloud.cells(), length = cloud.axes[cloud.first_axis].length;
+    for (Index i = order.touching; i < count; ++i) {
+      for (Index b = 0; b < batch; ++b)
+        std::fill_n(values + (b * stride + order.spots[i].number) * parts, parts, Share(0));
+    }
+    in_pieces(static_cast<int>(order.jobs.size()), threads, [&](int k) {
+      const Job& job = order.jobs[k];
+      thread_local std::vector<Share> own;
+      own.resize(fields * box.numbers);
+      for (Index b = 0; b < batch; b += fields) {
+        const Index some = std::min(fields, batch - b);
+        std::fill_n(own.data(), some * box.numbers, Share(0));
+        for_each_row(cloud, tiles, box, job.tile, 0, length, [&](Index to, Index from, Index n) {
+          for (Index f = 0; f < some; ++f) {
+            std::copy_n(block + ((b + f) * cells + from) * parts, n * parts, own.data() + f * box.numbers + to * parts);
+          }
+        });
+        spread(box, order.spots.get() + job.begin, job.end - job.begin, values + b * stride * parts, stride, some,
+               own.data());
+      }
+    });
+  }
+};
+
+template <class Value>
+constexpr int kParts = sizeof(Value) / sizeof(typename RealOf<Value>::type);
 
 }  // namespace
 
 template <class Real, class Value>
 void deposit(const Cloud& cloud, const Real* points, Index count, const Value* values, Index batch, Value* block,
              int threads) {
-  with_width(cloud.axes[2].width, [&](auto width) {
-    deposit_all<decltype(width)::value>(cloud, points, count, values, batch, block, threads);
+  using Share = typename RealOf<Value>::type;
+  const Work<Share> work(cloud, batch, kParts<Value>, threads);
+  const Index numbers = batch * cloud.cells();
+  const int pieces = numbers < kFewPoints ? 1 : kPieces;
+  in_pieces(pieces, work.threads, [&](int piece) {
+    std::fill(block + numbers * piece / pieces, block + numbers * (piece + 1) / pieces, Value(0));
   });
+  for (Index i = 0; i < count; i += kGroup) {
+    const auto* from = reinterpret_cast<const Share*>(values + i);
+    work.deposit(points + i * cloud.ndim(), std::min(kGroup, count - i), from, count, batch,
+                 reinterpret_cast<Share*>(block));
+  }
 }
 
 template <class Real, class Value>
 void read(const Cloud& cloud, const Real* points, Index count, const Value* block, Index batch, Value* values,
           int threads) {
-  with_width(cloud.axes[2].width, [&](auto width) {
-    read_all<decltype(width)::value>(cloud, points, count, block, batch, values, threads);
-  });
+  using Share = typename RealOf<Value>::type;
+  const Work<Share> work(cloud, batch, kParts<Value>, threads);
+  for (Index i = 0; i < count; i += kGroup) {
+    auto* to = reinterpret_cast<Share*>(values + i);
+    work.read(points + i * cloud.ndim(), std::min(kGroup, count - i), reinterpret_cast<const Share*>(block), batch, to,
+              count);
+  }
 }
 
 #define DECOMPOPS_POINTS(Real, Value)                                                        \
