@@ -26,6 +26,11 @@ constexpr Index kFewPoints = 4096;
 // A job has at most so many points, so that threads share the work even if all points are in one tile.
 constexpr Index kMostOfJob = 16384;
 
+// Cells of this many bytes stay in the first level of the cache.
+constexpr Index kFirstLevel = 1 << 15;
+// Points of larger boxes are put in the order of blocks of so many rows, as a power of two.
+constexpr int kRowBits = 2;
+
 struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
@@ -256,6 +261,26 @@ struct Order {
       spot.cell = static_cast<std::uint32_t>(finder.cell[k]);
       spot.number = static_cast<std::uint32_t>(i);
     });
+    if (box.numbers * static_cast<Index>(sizeof(Share)) <= kFirstLevel) return;
+    in_pieces(static_cast<int>(jobs.size()), threads, [&](int job) { put_together(box, jobs[job]); });
+  }
+
+ private:
+  // Puts points of a job beside each other if they touch the same rows of cells, so that these stay in the first level
+  // of the cache.
+  void put_together(const Box<Share>& box, const Job& job) {
+    const Index columns = (box.extent[1] >> kRowBits) + 1, kinds = ((box.extent[0] >> kRowBits) + 1) * columns;
+    thread_local std::vector<Index> next;
+    thread_local std::vector<Spot<Share>> before;
+    next.assign(kinds + 1, 0);
+    before.assign(spots.get() + job.begin, spots.get() + job.end);
+    const auto kind = [&](const Spot<Share>& spot) {
+      const Index plane = spot.cell / box.strides[0], row = spot.cell % box.strides[0] / box.strides[1];
+      return (plane >> kRowBits) * columns + (row >> kRowBits);
+    };
+    for (const auto& spot : before) ++next[kind(spot) + 1];
+    for (Index k = 1; k < kinds; ++k) next[k] += next[k - 1];
+    for (const auto& spot : before) spots[job.begin + next[kind(spot)]++] = spot;
   }
 };
 
