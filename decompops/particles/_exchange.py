@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec
 
 from ._home import Home
 from ._particles import Particles
-from ._route import by_dtype, route
+from ._route import route
 
 
 @eqx.filter_jit
@@ -29,14 +29,19 @@ def exchanged(home: Home, p: Particles) -> Particles:
         wanted = home.everywhere(jnp.zeros(devices, np.int32).at[target].add(1, mode="drop"))
         needed = jnp.sum(wanted, 0, dtype=np.int32)
         moves = (jnp.max(needed) <= capacity) & ~jnp.any(invalid > 0)
+        counts = jnp.where(moves, needed, counts)
+        if devices == 1:
+            return *arrays, counts, needed, invalid
         target = jnp.where(moves, target, jnp.where(live, me, devices)).astype(np.int32)
-        way = route(target, me, devices, home.everywhere)
-        moved = by_dtype(lambda x: way(x, home.all_to_all), arrays) if devices > 1 else arrays
-        return *moved, jnp.where(moves, needed, counts), needed, invalid
+        sent = jnp.where(moves & ~np.eye(devices, dtype=bool), wanted, 0)
+        way = route(target, sent, counts[me], me, threads)
+        return *way(arrays, home.all_to_all), counts, needed, invalid
 
+    dec = home.decomposition
+    threads = dec.backend.point_threads(dec.mesh)
     slots, same, arrays = home.spec, PartitionSpec(), home.placed(p.positions, *p.attributes.values())
     run = home.mapped(on_block, (same, same, *[slots] * len(arrays)), (*[slots] * len(arrays), same, same, same))
-    positions, *others, counts, needed, invalid = run(home.decomposition.box_lengths, p.counts, *arrays)
+    positions, *others, counts, needed, invalid = run(dec.box_lengths, p.counts, *arrays)
     return Particles(positions, dict(zip(p.attributes, others)), counts, needed, invalid)
 
 

@@ -1,10 +1,14 @@
 """The way of every particle to its device, by at most two messages between any two devices.
 
 Few particles leave a device in one step. If no device sends more than `bucket` particles to any other, one exchange of
-buckets of this size brings all of them home. Otherwise there are two exchanges: each device first deals its leaving
-particles, in the order of their destinations, to all devices in turn, and these pass them on. Dealing evens out the
-messages: whatever moves where, no device passes more than `capacity / devices + devices` particles to any other. So
-both ways need a fixed amount of memory, and no particle is ever left over.
+buckets of this size brings all of them home; small buckets are tried first. Otherwise there are two exchanges: each
+device first deals its leaving particles, in the order of their destinations, to all devices in turn, and these pass
+them on. Dealing evens out the messages: whatever moves where, no device passes more than `capacity / devices + devices`
+particles to any other. So both ways need a fixed amount of memory, and no particle is ever left over.
+
+Particles that stay keep their slots, and those that arrive fill the slots that others have left. If more leave than
+arrive, the last particles of the device fill the slots that are still free. So a device copies its slots once, and
+moves few rows. The order of particles on a device has no meaning.
 
 All functions compute one device's part, inside a `shard_map`. Every device knows how many particles each device sends
 to each other one (a matrix of `devices²` numbers), and works out from that which particles it gets in which order.
@@ -18,9 +22,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from .._core.order import order
+
 
 # Brings row d of an array `(devices, bucket, ...)` of each device to device d: row i of the result is from device i.
 AllToAll = Callable[[Array], Array]
+Arrays = tuple[Array, ...]
+
+# The usual messages are by this factor smaller than those for which there always is memory.
+SMALL = 4
 
 
 class Route(NamedTuple):
@@ -28,16 +38,21 @@ class Route(NamedTuple):
 
     - `order`: the device's own slots, those that leave first, by their destination.
     - `sent`: how many particles device i sends to device d, for all i and d: a matrix.
-    - `stays`: the device's own slots, those that stay first.
-    - `kept`: how many particles stay.
+    - `free`: the device's own slots: first those that particles must fill, then those of particles that stay, but must
+        move to one of the former.
+    - `gaps`: how many slots particles must fill.
+    - `count`: how many particles the device has at the end.
     - `me`: the number of this device.
+    - `threads`: the threads of compiled kernels; `None` if XLA does all.
     """
 
     order: Array
     sent: Array
-    stays: Array
-    kept: Array
+    free: Array
+    gaps: Array
+    count: Array
     me: Array
+    threads: int | None
 
     @property
     def devices(self) -> int:
@@ -47,78 +62,84 @@ class Route(NamedTuple):
     def capacity(self) -> int:
         return self.order.shape[0]
 
-    @property
-    def fits_directly(self) -> Array:
-        """Whether no device sends more than `bucket` particles to any other."""
-        return jnp.max(self.sent) <= self.bucket
+    def __call__(self, arrays: Arrays, all_to_all: AllToAll) -> Arrays:
+        """Return the slots of this device after all particles have moved. Slots without a particle hold zeros."""
+        buckets = sorted({-(-self.capacity // (self.devices * factor)) for factor in (SMALL, 1)})
+        move = lambda arrays: self._dealt(arrays, all_to_all)
+        for bucket in reversed(buckets):
+            move = self._directly_or(move, bucket, all_to_all)
+        return move(arrays)
 
-    @property
-    def bucket(self) -> int:
-        return -(-self.capacity // self.devices)
+    def _directly_or(self, otherwise: Callable[[Arrays], Arrays], bucket: int, all_to_all: AllToAll) -> Callable:
+        fits = jnp.max(self.sent) <= bucket
+        return lambda arrays: jax.lax.cond(fits, lambda x: self._directly(x, bucket, all_to_all), otherwise, arrays)
 
-    def __call__(self, x: Array, all_to_all: AllToAll) -> Array:
-        """Return the slots of this device after all particles have moved: those that stayed first."""
-        ways = (lambda x: self._directly(x, all_to_all)), (lambda x: self._dealt(x, all_to_all))
-        return jax.lax.cond(self.fits_directly, *ways, x)
-
-    def _directly(self, x: Array, all_to_all: AllToAll) -> Array:
+    def _directly(self, arrays: Arrays, bucket: int, all_to_all: AllToAll) -> Arrays:
         own = self.sent[self.me]
-        where = _filled(jnp.cumsum(own, dtype=np.int32) - own, own, self.bucket)
-        arrived = all_to_all(_taken(x, _taken(self.order, where)))
-        return self._settled(x, arrived, self.sent[:, self.me])
+        where = _taken(self.order, _filled(jnp.cumsum(own, dtype=np.int32) - own, own, bucket))
+        arrived = _by_dtype(all_to_all, [_taken(x, where) for x in arrays])
+        return self._settled(arrays, arrived, self.sent[:, self.me])
 
-    def _dealt(self, x: Array, all_to_all: AllToAll) -> Array:
+    def _dealt(self, arrays: Arrays, all_to_all: AllToAll) -> Arrays:
         devices, capacity = self.devices, self.capacity
         number = jnp.arange(devices, dtype=np.int32)
         leaving = jnp.sum(self.sent, 1, dtype=np.int32)
         # Device i deals particle number r of those that leave it to device (i + r) mod devices.
-        turn = jnp.arange(self.bucket, dtype=np.int32) * devices
+        turn = jnp.arange(-(-capacity // devices), dtype=np.int32) * devices
         dealt = ((number - self.me) % devices)[:, None] + turn[None]
-        dealt = jnp.where(dealt < leaving[self.me], dealt, capacity)
-        held = all_to_all(_taken(x, _taken(self.order, dealt)))
+        dealt = _taken(self.order, jnp.where(dealt < leaving[self.me], dealt, capacity))
+        held = _by_dtype(all_to_all, [_taken(x, dealt) for x in arrays])
         # This device now holds the particles (me - i) mod devices + turn of each device i.
         ranks = ((self.me - number) % devices)[:, None] + turn[None]
         ends = jnp.cumsum(self.sent, 1, dtype=np.int32)
         target = jax.vmap(lambda row, rank: jnp.searchsorted(row, rank, side="right"))(ends, ranks)
         target = jnp.where(ranks < leaving[:, None], target, devices).astype(np.int32).ravel()
         passed = _histogram(target, devices)
-        bucket = -(-capacity // devices) + devices
+        bucket = len(turn) + devices
         where = _filled(jnp.cumsum(passed, dtype=np.int32) - passed, passed, bucket)
-        onwards = _taken(jnp.argsort(target, stable=True).astype(np.int32), where)
-        arrived = all_to_all(_taken(held.reshape(-1, *held.shape[2:]), onwards))
+        onwards = _taken(order(target, devices + 1, self.threads), where)
+        arrived = _by_dtype(all_to_all, [_taken(x.reshape(-1, *x.shape[2:]), onwards) for x in held])
         # How many particles for this device each device k passed on: of the ranks from `first` to `last` - 1 of each
         # device i, those that are (k - i) mod devices, modulo devices.
         last = ends[:, self.me][:, None]
         first = last - self.sent[:, self.me][:, None]
         offset = (number[None] - number[:, None]) % devices
         below = lambda rank: (rank - offset + devices - 1) // devices
-        return self._settled(x, arrived, jnp.sum(below(last) - below(first), 0, dtype=np.int32))
+        return self._settled(arrays, arrived, jnp.sum(below(last) - below(first), 0, dtype=np.int32))
 
-    def _settled(self, x: Array, arrived: Array, counts: Array) -> Array:
-        """Return the particles that stayed, and behind them those that arrived: `counts[i]` in row i of `arrived`."""
-        ends = jnp.cumsum(counts, dtype=np.int32)
-        number = jnp.arange(self.capacity, dtype=np.int32) - self.kept
-        row = jnp.searchsorted(ends, number, side="right").astype(np.int32)
-        column = number - _taken(ends - counts, row)
-        bucket = arrived.shape[1]
-        place = jnp.where((number >= 0) & (row < self.devices), row * bucket + column, arrived.shape[0] * bucket)
-        stayed, came = _taken(x, self.stays), _taken(arrived.reshape(-1, *arrived.shape[2:]), place)
-        return jnp.where(jnp.expand_dims(number < 0, tuple(range(1, x.ndim))), stayed, came)
+    def _settled(self, arrays: Arrays, arrived: Arrays, counts: Array) -> Arrays:
+        """Return the slots after `counts[i]` particles in row i of `arrived` have filled gaps."""
+        bucket, came = arrived[0].shape[1], jnp.sum(counts, dtype=np.int32)
+        # At most as many particles must fill gaps as have left the device, and these fitted into the buckets.
+        rank = jnp.arange(min(self.devices * bucket, self.capacity), dtype=np.int32)
+        rank = jnp.where(rank < self.gaps - came, rank, self.capacity)
+        last = _taken(self.free, self.gaps + rank, self.capacity)
+        gaps = _filled(jnp.cumsum(counts, dtype=np.int32) - counts, counts, bucket).ravel()
+        places = _taken(self.free, jnp.concatenate([gaps, came + rank]), self.capacity)
+        nowhere = self.capacity + jnp.arange(len(places), dtype=np.int32)
+        places = jnp.where(places < self.capacity, places, nowhere)
+        has_particle = jnp.arange(self.capacity, dtype=np.int32) < self.count
+
+        def settled(x: Array, arrived: Array) -> Array:
+            rows = jnp.concatenate([arrived.reshape(-1, *x.shape[1:]), _taken(x, last)])
+            kept = jnp.where(jnp.expand_dims(has_particle, tuple(range(1, x.ndim))), x, jnp.zeros((), x.dtype))
+            return kept.at[places].set(rows, mode="drop", unique_indices=True)
+
+        return tuple(map(settled, arrays, arrived))
 
 
-def route(target: Array, me: Array, devices: int, gathered: Callable[[Array], Array]) -> Route:
+def route(target: Array, sent: Array, count: Array, me: Array, threads: int | None) -> Route:
     """Return the `Route` of the particles of this device.
 
-    `target` holds the destination of the particle in each slot; `devices` stands for a slot without a particle.
-    `gathered` returns the rows of all devices.
+    `target` holds the destination of the particle in each slot; the number of devices stands for a slot without a
+    particle. See `Route` for the other arguments.
     """
-    leaves = (target != me) & (target < devices)
-    stays = target == me
-    key = jnp.where(leaves, target, devices)
-    sent = gathered(_histogram(key, devices))
-    first = lambda mask: jnp.argsort(~mask, stable=True).astype(np.int32)
-    order = jnp.argsort(key, stable=True).astype(np.int32)
-    return Route(order, sent, first(stays), jnp.sum(stays, dtype=np.int32), me)
+    devices, stays = sent.shape[0], target == me
+    is_first = jnp.arange(target.shape[0], dtype=np.int32) < count
+    is_gap = is_first & ~stays
+    free = order(jnp.where(is_gap, 0, jnp.where(stays & ~is_first, 1, 2)).astype(np.int32), 3, threads)
+    by_target = order(jnp.where(stays, devices, target), devices + 1, threads)
+    return Route(by_target, sent, free, jnp.sum(is_gap, dtype=np.int32), count, me, threads)
 
 
 def _histogram(numbers: Array, length: int) -> Array:
@@ -132,19 +153,19 @@ def _filled(starts: Array, counts: Array, bucket: int) -> Array:
     return jnp.where(column[None] < counts[:, None], starts[:, None] + column[None], np.iinfo(np.int32).max)
 
 
-def _taken(x: Array, where: Array) -> Array:
-    """Return the rows of `x` with these numbers, and zeros for numbers that are too large."""
-    return x.at[where].get(mode="fill", fill_value=0)
+def _taken(x: Array, where: Array, otherwise: int = 0) -> Array:
+    """Return the rows of `x` with these numbers, and `otherwise` for numbers that are too large."""
+    return x.at[where].get(mode="fill", fill_value=otherwise)
 
 
-def by_dtype(move: Callable[[Array], Array], arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Apply `move` to arrays with the same rows. Arrays of one dtype are moved together, side by side."""
+def _by_dtype(move: Callable[[Array], Array], arrays: list[Array]) -> Arrays:
+    """Apply `move` to arrays with the same first two axes. Arrays of one dtype are moved together, side by side."""
     found: dict[int, Array] = {}
     for dtype in dict.fromkeys(x.dtype for x in arrays):
         group = [i for i, x in enumerate(arrays) if x.dtype == dtype]
-        wide = [arrays[i].reshape(arrays[i].shape[0], -1) for i in group]
-        moved = move(jnp.concatenate(wide, axis=1))
-        ends = np.cumsum([x.shape[1] for x in wide])[:-1]
-        parts = jnp.split(moved, ends.tolist(), axis=1)
-        found |= {i: part.reshape(arrays[i].shape) for i, part in zip(group, parts)}
+        wide = [arrays[i].reshape(*arrays[i].shape[:2], -1) for i in group]
+        moved = move(jnp.concatenate(wide, axis=2))
+        ends = np.cumsum([x.shape[2] for x in wide])[:-1]
+        parts = jnp.split(moved, ends.tolist(), axis=2)
+        found |= {i: part.reshape(*moved.shape[:2], *arrays[i].shape[2:]) for i, part in zip(group, parts)}
     return tuple(found[i] for i in range(len(arrays)))

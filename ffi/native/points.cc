@@ -1,5 +1,5 @@
-// The handlers that XLA calls to deposit values at points of one block, and to read a block at points. They need no
-// other device.
+// The handlers that XLA calls to deposit values at points of one block, to read a block at points, and to put points in
+// order. They need no other device.
 
 #include "cpu/points.h"
 
@@ -7,6 +7,7 @@
 #include <complex>
 #include <string>
 
+#include "cpu/order.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -87,6 +88,19 @@ ffi::Error run(ffi::AnyBuffer points, ffi::AnyBuffer x, ffi::Result<ffi::AnyBuff
   }
 }
 
+ffi::Error order(ffi::Buffer<ffi::S32> keys, ffi::ResultBuffer<ffi::S32> result, std::int64_t kinds,
+                 std::int64_t threads) {
+  try {
+    const Index count = static_cast<Index>(keys.element_count());
+    if (kinds < 1 || static_cast<Index>(result->element_count()) != count)
+      throw Failure("there is a place for each key");
+    put_in_order(keys.typed_data(), count, static_cast<int>(kinds), result->typed_data(), static_cast<int>(threads));
+    return ffi::Error::Success();
+  } catch (const std::exception& error) {
+    return ffi::Error::Internal(std::string("decompops: ") + error.what());
+  }
+}
+
 XLA_FFI_DEFINE_HANDLER(kPoints, run,
                        ffi::Ffi::Bind()
                            .Arg<ffi::AnyBuffer>()
@@ -98,10 +112,20 @@ XLA_FFI_DEFINE_HANDLER(kPoints, run,
                            .Attr<ffi::Span<const double>>("coefficients")
                            .Attr<bool>("deposits")
                            .Attr<std::int64_t>("threads"));
+XLA_FFI_DEFINE_HANDLER(kOrder, order,
+                       ffi::Ffi::Bind()
+                           .Arg<ffi::Buffer<ffi::S32>>()
+                           .Ret<ffi::Buffer<ffi::S32>>()
+                           .Attr<std::int64_t>("kinds")
+                           .Attr<std::int64_t>("threads"));
 
 }  // namespace
 }  // namespace decompops::native
 
 extern "C" __attribute__((visibility("default"))) void* decompops_points() {
   return reinterpret_cast<void*>(decompops::native::kPoints);
+}
+
+extern "C" __attribute__((visibility("default"))) void* decompops_order() {
+  return reinterpret_cast<void*>(decompops::native::kOrder);
 }

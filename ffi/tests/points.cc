@@ -2,9 +2,12 @@
 
 #include "cpu/points.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
+#include "cpu/order.h"
 #include "tests/expect.h"
 
 using namespace decompops;
@@ -18,9 +21,21 @@ std::vector<double> numbers(Index count, double low, double high) {
   return result;
 }
 
+void test_order() {
+  const int kinds = static_cast<int>(random(1, 9));
+  std::vector<std::int32_t> keys(random(0, 1) == 1 ? random(0, 50) : random(9000, 20000));
+  for (auto& key : keys) key = static_cast<std::int32_t>(random(0, kinds - 1));
+  std::vector<std::int32_t> order(keys.size()), expected(keys.size());
+  std::iota(expected.begin(), expected.end(), 0);
+  std::stable_sort(expected.begin(), expected.end(), [&](auto a, auto b) { return keys[a] < keys[b]; });
+  put_in_order(keys.data(), static_cast<Index>(keys.size()), kinds, order.data(), static_cast<int>(random(1, 3)));
+  expect(order == expected, "keys are in the wrong order");
+}
+
 }  // namespace
 
 void test_points() {
+  for (int round = 0; round < 20; ++round) test_order();
   for (int round = 0; round < 60; ++round) {
     Cloud cloud;
     cloud.first_axis = static_cast<int>(random(0, 2));

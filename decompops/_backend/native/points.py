@@ -1,4 +1,4 @@
-"""Points on one block, by a compiled kernel: it deposits values, or reads the block."""
+"""Points on one block, by compiled kernels: they deposit values, read the block, or put points in order."""
 
 import functools
 
@@ -13,9 +13,9 @@ MOST_AXES, MOST_WIDTH = 3, 16  # `Cloud` in ffi/cpu/points.h
 
 
 @functools.cache
-def _target() -> str:
-    register_targets({"decompops_points": pointer(NATIVE.load(), "decompops_points")}, platform="cpu")
-    return "decompops_points"
+def _target(name: str) -> str:
+    register_targets({name: pointer(NATIVE.load(), name)}, platform="cpu")
+    return name
 
 
 def has_kernel(points: np.dtype, values: np.dtype, ndim: int, width: int) -> bool:
@@ -43,7 +43,7 @@ def run_points(
     """
     powers = max(len(piece) for axis in pieces for piece in axis)
     padded = [[[*piece, *[0.0] * (powers - len(piece))] for piece in axis] for axis in pieces]
-    return jax.ffi.ffi_call(_target(), result)(
+    return jax.ffi.ffi_call(_target("decompops_points"), result)(
         points,
         x,
         shape=np.array(shape, np.int64),
@@ -53,3 +53,10 @@ def run_points(
         deposits=deposits,
         threads=np.int64(threads),
     )
+
+
+def run_order(keys: Array, kinds: int, threads: int) -> Array:
+    """Return the places of integers below `kinds`, sorted by integer. Equal ones stay in their order."""
+    result = jax.ShapeDtypeStruct(keys.shape, np.int32)
+    call = jax.ffi.ffi_call(_target("decompops_order"), result)
+    return call(keys, kinds=np.int64(kinds), threads=np.int64(threads))
