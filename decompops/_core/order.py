@@ -12,49 +12,58 @@ from jax.interpreters import batching, mlir
 from .._backend.native.points import run_order
 
 
-def order(keys: Array, kinds: int, threads: int | None = None) -> Array:
-    """Return the places of keys, sorted by key. Equal keys stay in their order.
+def order(keys: Array, kinds: int, threads: int | None = None) -> tuple[Array, Array]:
+    """Return the places of the keys below `kinds`, sorted by key, and how many keys of each kind there are.
 
     **Arguments:**
 
-    - `keys`: integers of shape `(n,)` and dtype int32, from 0 to `kinds - 1`.
+    - `keys`: integers of shape `(n,)` and dtype int32.
     - `threads`: the number of threads of the compiled kernel; `None` if XLA sorts.
 
-    **Returns:** integers of shape `(n,)` and dtype int32.
+    **Returns:** integers of dtype int32 and of the shapes `(n,)` and `(kinds,)`. Equal keys stay in their order. Behind
+    the last place there is the number n.
     """
-    return order_p.bind(keys, kinds=kinds, threads=threads)
+    return tuple(order_p.bind(keys, kinds=kinds, threads=threads))
 
 
 order_p = Primitive("order")
+order_p.multiple_results = True
 
 
-def _order(keys: Array, *, kinds: int, threads: int | None) -> Array:
+def _order(keys: Array, *, kinds: int, threads: int | None) -> tuple[Array, Array]:
     return _by_bits(keys, kinds) if threads is None else run_order(keys, kinds, threads)
 
 
-def _by_bits(keys: Array, kinds: int) -> Array:
+def _by_bits(keys: Array, kinds: int) -> tuple[Array, Array]:
     """Sort by one bit after the other, the lowest first. A sort of XLA takes several times as long."""
-    places = jnp.arange(keys.shape[0], dtype=np.int32)
-    for bit in range((kinds - 1).bit_length()):
+    number = jnp.arange(keys.shape[0], dtype=np.int32)
+    keys = jnp.where((keys >= 0) & (keys < kinds), keys, kinds)
+    places = number
+    for bit in range(kinds.bit_length()):
         is_one = (keys[places] >> bit) & 1
         before = jnp.cumsum(is_one, dtype=np.int32)  # How many ones there are up to each key, itself included.
-        number = jnp.arange(keys.shape[0], dtype=np.int32)
         target = jnp.where(is_one == 1, number[-1:] - before[-1:] + before, number - before)
         places = jnp.zeros_like(places).at[target].set(places, unique_indices=True)
-    return places
+    found = jnp.zeros(kinds, np.int32).at[keys].add(1, mode="drop")
+    return jnp.where(number < jnp.sum(found, dtype=np.int32), places, keys.shape[0]), found
 
 
 def _lower(ctx, keys, *, kinds: int, threads: int | None):
     """Lower to a kernel, or for an exported program to operations of XLA, which other installations have as well."""
     threads = None if ctx.module_context.lowering_parameters.for_export else threads
-    return mlir.lower_fun(_order, multiple_results=False)(ctx, keys, kinds=kinds, threads=threads)
+    return mlir.lower_fun(_order, multiple_results=True)(ctx, keys, kinds=kinds, threads=threads)
 
 
 def _batching_rule(args, dims, *, kinds: int, threads: int | None):
-    return jax.lax.map(functools.partial(order, kinds=kinds, threads=threads), jnp.moveaxis(args[0], dims[0], 0)), 0
+    one = functools.partial(order, kinds=kinds, threads=threads)
+    return jax.lax.map(one, jnp.moveaxis(args[0], dims[0], 0)), (0, 0)
+
+
+def _abstract_value(keys, *, kinds: int, threads: int | None):
+    return keys.update(weak_type=False), keys.update(shape=(kinds,), weak_type=False)
 
 
 order_p.def_impl(jax.jit(_order, static_argnames=("kinds", "threads")))
-order_p.def_abstract_eval(lambda keys, *, kinds, threads: keys.update(weak_type=False))
+order_p.def_abstract_eval(_abstract_value)
 mlir.register_lowering(order_p, _lower)
 batching.primitive_batchers[order_p] = _batching_rule

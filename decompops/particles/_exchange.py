@@ -9,9 +9,10 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
+from .._core.order import order
 from ._home import Home
 from ._particles import Particles
-from ._route import route
+from ._route import Route
 
 
 @eqx.filter_jit
@@ -26,15 +27,21 @@ def exchanged(home: Home, p: Particles) -> Particles:
         owner = home.owners(jnp.where(finite[:, None], positions, 0), jax.lax.stop_gradient(lengths))
         target = jnp.where(live, jnp.where(finite, owner, me), devices).astype(np.int32)
         invalid = home.everywhere(jnp.sum(live & ~finite, dtype=np.int32))
-        wanted = home.everywhere(jnp.zeros(devices, np.int32).at[target].add(1, mode="drop"))
+        stays = target == me
+        by_target, leaving = order(jnp.where(stays, devices, target), devices, threads)
+        leaving = leaving.at[me].set(jnp.sum(stays, dtype=np.int32))
+        wanted = home.everywhere(leaving)
         needed = jnp.sum(wanted, 0, dtype=np.int32)
         moves = (jnp.max(needed) <= capacity) & ~jnp.any(invalid > 0)
         counts = jnp.where(moves, needed, counts)
         if devices == 1:
             return *arrays, counts, needed, invalid
-        target = jnp.where(moves, target, jnp.where(live, me, devices)).astype(np.int32)
+        # Particles fill the slots before `counts[me]` that nobody has or that others leave. Those behind must move.
+        stays, is_first = stays | (live & ~moves), jnp.arange(capacity, dtype=np.int32) < counts[me]
+        kind = jnp.where(is_first, jnp.where(stays, 2, 0), jnp.where(stays, 1, 2))
+        free, (gaps, _) = order(kind.astype(np.int32), 2, threads)
         sent = jnp.where(moves & ~np.eye(devices, dtype=bool), wanted, 0)
-        way = route(target, sent, counts[me], me, threads)
+        way = Route(by_target, sent, free, gaps, counts[me], me, threads)
         return *way(arrays, home.all_to_all), counts, needed, invalid
 
     dec = home.decomposition

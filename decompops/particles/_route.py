@@ -29,17 +29,17 @@ from .._core.order import order
 AllToAll = Callable[[Array], Array]
 Arrays = tuple[Array, ...]
 
-# The usual messages are by this factor smaller than those for which there always is memory.
-SMALL = 4
+# Buckets for which there is one exchange only, as parts of `capacity / devices`.
+PARTS = (8, 2)
 
 
 class Route(NamedTuple):
     """What one device needs to send and receive particles.
 
-    - `order`: the device's own slots, those that leave first, by their destination.
+    - `order`: the device's own slots whose particles leave, by their destination.
     - `sent`: how many particles device i sends to device d, for all i and d: a matrix.
-    - `free`: the device's own slots: first those that particles must fill, then those of particles that stay, but must
-        move to one of the former.
+    - `free`: the device's own slots that particles must fill, and then those of particles that must fill them although
+        they stay.
     - `gaps`: how many slots particles must fill.
     - `count`: how many particles the device has at the end.
     - `me`: the number of this device.
@@ -64,7 +64,7 @@ class Route(NamedTuple):
 
     def __call__(self, arrays: Arrays, all_to_all: AllToAll) -> Arrays:
         """Return the slots of this device after all particles have moved. Slots without a particle hold zeros."""
-        buckets = sorted({-(-self.capacity // (self.devices * factor)) for factor in (SMALL, 1)})
+        buckets = sorted({-(-self.capacity // (self.devices * factor)) for factor in PARTS})
         move = lambda arrays: self._dealt(arrays, all_to_all)
         for bucket in reversed(buckets):
             move = self._directly_or(move, bucket, all_to_all)
@@ -76,7 +76,7 @@ class Route(NamedTuple):
 
     def _directly(self, arrays: Arrays, bucket: int, all_to_all: AllToAll) -> Arrays:
         own = self.sent[self.me]
-        where = _taken(self.order, _filled(jnp.cumsum(own, dtype=np.int32) - own, own, bucket))
+        where = _taken(self.order, _filled(jnp.cumsum(own, dtype=np.int32) - own, own, bucket), self.capacity)
         arrived = _by_dtype(all_to_all, [_taken(x, where) for x in arrays])
         return self._settled(arrays, arrived, self.sent[:, self.me])
 
@@ -87,17 +87,17 @@ class Route(NamedTuple):
         # Device i deals particle number r of those that leave it to device (i + r) mod devices.
         turn = jnp.arange(-(-capacity // devices), dtype=np.int32) * devices
         dealt = ((number - self.me) % devices)[:, None] + turn[None]
-        dealt = _taken(self.order, jnp.where(dealt < leaving[self.me], dealt, capacity))
+        dealt = _taken(self.order, jnp.where(dealt < leaving[self.me], dealt, capacity), capacity)
         held = _by_dtype(all_to_all, [_taken(x, dealt) for x in arrays])
         # This device now holds the particles (me - i) mod devices + turn of each device i.
         ranks = ((self.me - number) % devices)[:, None] + turn[None]
         ends = jnp.cumsum(self.sent, 1, dtype=np.int32)
         target = jax.vmap(lambda row, rank: jnp.searchsorted(row, rank, side="right"))(ends, ranks)
         target = jnp.where(ranks < leaving[:, None], target, devices).astype(np.int32).ravel()
-        passed = _histogram(target, devices)
+        by_target, passed = order(target, devices, self.threads)
         bucket = len(turn) + devices
         where = _filled(jnp.cumsum(passed, dtype=np.int32) - passed, passed, bucket)
-        onwards = _taken(order(target, devices + 1, self.threads), where)
+        onwards = _taken(by_target, where, len(by_target))
         arrived = _by_dtype(all_to_all, [_taken(x.reshape(-1, *x.shape[2:]), onwards) for x in held])
         # How many particles for this device each device k passed on: of the ranks from `first` to `last` - 1 of each
         # device i, those that are (k - i) mod devices, modulo devices.
@@ -126,25 +126,6 @@ class Route(NamedTuple):
             return kept.at[places].set(rows, mode="drop", unique_indices=True)
 
         return tuple(map(settled, arrays, arrived))
-
-
-def route(target: Array, sent: Array, count: Array, me: Array, threads: int | None) -> Route:
-    """Return the `Route` of the particles of this device.
-
-    `target` holds the destination of the particle in each slot; the number of devices stands for a slot without a
-    particle. See `Route` for the other arguments.
-    """
-    devices, stays = sent.shape[0], target == me
-    is_first = jnp.arange(target.shape[0], dtype=np.int32) < count
-    is_gap = is_first & ~stays
-    free = order(jnp.where(is_gap, 0, jnp.where(stays & ~is_first, 1, 2)).astype(np.int32), 3, threads)
-    by_target = order(jnp.where(stays, devices, target), devices + 1, threads)
-    return Route(by_target, sent, free, jnp.sum(is_gap, dtype=np.int32), count, me, threads)
-
-
-def _histogram(numbers: Array, length: int) -> Array:
-    """Return how often each number below `length` occurs. Other numbers do not count."""
-    return jnp.zeros(length, np.int32).at[numbers].add(1, mode="drop")
 
 
 def _filled(starts: Array, counts: Array, bucket: int) -> Array:

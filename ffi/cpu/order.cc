@@ -7,27 +7,31 @@
 
 namespace decompops {
 
-void put_in_order(const std::int32_t* keys, Index count, int kinds, std::int32_t* order, int threads) {
+void put_in_order(const std::int32_t* keys, Index count, int kinds, std::int32_t* order, std::int32_t* found,
+                  int threads) {
   const int pieces = static_cast<int>(std::clamp<Index>(count / std::max<Index>(kFewPoints, 8 * kinds), 1, kPieces));
   std::vector<Index> next(static_cast<Index>(pieces) * kinds);
   const auto for_each_key = [&](const auto& visit) {
     in_pieces(pieces, threads, [&](int piece) {
       Index* mine = next.data() + static_cast<Index>(piece) * kinds;
       for (Index i = count * piece / pieces; i < count * (piece + 1) / pieces; ++i) {
-        const bool known = keys[i] >= 0 && keys[i] < kinds;
-        visit(i, mine[known ? keys[i] : kinds - 1]);
+        // Most keys are no kind, so that they take no time.
+        if (keys[i] >= 0 && keys[i] < kinds) visit(i, mine[keys[i]]);
       }
     });
   };
   for_each_key([](Index, Index& number) { ++number; });
   Index sum = 0;
   for (int kind = 0; kind < kinds; ++kind) {
+    const Index before = sum;
     for (int piece = 0; piece < pieces; ++piece) {
       Index& place = next[static_cast<Index>(piece) * kinds + kind];
       sum += place;
       place = sum - place;
     }
+    found[kind] = static_cast<std::int32_t>(sum - before);
   }
+  std::fill(order + sum, order + count, static_cast<std::int32_t>(count));
   for_each_key([&](Index i, Index& place) { order[place++] = static_cast<std::int32_t>(i); });
 }
 

@@ -8,8 +8,9 @@
 
 namespace decompops {
 
-// Sets `order` to the places of `count` keys, sorted by key; equal keys stay in their order. Keys are from 0 to
-// `kinds` - 1; others count as the last kind.
-void put_in_order(const std::int32_t* keys, Index count, int kinds, std::int32_t* order, int threads);
+// Sets `order` to the places of the keys below `kinds`, sorted by key; equal keys stay in their order. The rest of `order`
+// is set to `count`, and `found` to the number of keys of each kind.
+void put_in_order(const std::int32_t* keys, Index count, int kinds, std::int32_t* order, std::int32_t* found,
+                  int threads);
 
 }  // namespace decompops

@@ -88,13 +88,13 @@ ffi::Error run(ffi::AnyBuffer points, ffi::AnyBuffer x, ffi::Result<ffi::AnyBuff
   }
 }
 
-ffi::Error order(ffi::Buffer<ffi::S32> keys, ffi::ResultBuffer<ffi::S32> result, std::int64_t kinds,
+ffi::Error order(ffi::Buffer<ffi::S32> keys, ffi::ResultBuffer<ffi::S32> places, ffi::ResultBuffer<ffi::S32> found,
                  std::int64_t threads) {
   try {
     const Index count = static_cast<Index>(keys.element_count());
-    if (kinds < 1 || static_cast<Index>(result->element_count()) != count)
-      throw Failure("there is a place for each key");
-    put_in_order(keys.typed_data(), count, static_cast<int>(kinds), result->typed_data(), static_cast<int>(threads));
+    if (static_cast<Index>(places->element_count()) != count) throw Failure("each key must have a place");
+    put_in_order(keys.typed_data(), count, static_cast<int>(found->element_count()), places->typed_data(),
+                 found->typed_data(), static_cast<int>(threads));
     return ffi::Error::Success();
   } catch (const std::exception& error) {
     return ffi::Error::Internal(std::string("decompops: ") + error.what());
@@ -116,7 +116,7 @@ XLA_FFI_DEFINE_HANDLER(kOrder, order,
                        ffi::Ffi::Bind()
                            .Arg<ffi::Buffer<ffi::S32>>()
                            .Ret<ffi::Buffer<ffi::S32>>()
-                           .Attr<std::int64_t>("kinds")
+                           .Ret<ffi::Buffer<ffi::S32>>()
                            .Attr<std::int64_t>("threads"));
 
 }  // namespace

@@ -55,8 +55,7 @@ def run_points(
     )
 
 
-def run_order(keys: Array, kinds: int, threads: int) -> Array:
-    """Return the places of integers below `kinds`, sorted by integer. Equal ones stay in their order."""
-    result = jax.ShapeDtypeStruct(keys.shape, np.int32)
-    call = jax.ffi.ffi_call(_target("decompops_order"), result)
-    return call(keys, kinds=np.int64(kinds), threads=np.int64(threads))
+def run_order(keys: Array, kinds: int, threads: int) -> tuple[Array, Array]:
+    """Return the places of the keys below `kinds`, sorted by key, and how many keys of each kind there are."""
+    results = [jax.ShapeDtypeStruct(shape, np.int32) for shape in (keys.shape, (kinds,))]
+    return tuple(jax.ffi.ffi_call(_target("decompops_order"), results)(keys, threads=np.int64(threads)))
