@@ -14,7 +14,8 @@ void put_in_order(const std::int32_t* keys, Index count, int kinds, std::int32_t
   const auto for_each_key = [&](const auto& visit) {
     in_pieces(pieces, threads, [&](int piece) {
       Index* mine = next.data() + static_cast<Index>(piece) * kinds;
-      for (Index i = count * piece / pieces; i < count * (piece + 1) / pieces; ++i) {
+      const Index end = count * (piece + 1) / pieces;
+      for (Index i = count * piece / pieces; i < end; ++i) {
         // Most keys are no kind, so that they take no time.
         if (keys[i] >= 0 && keys[i] < kinds) visit(i, mine[keys[i]]);
       }

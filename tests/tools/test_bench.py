@@ -104,7 +104,12 @@ def test_contestants_are_right_and_timed(measured):
 
 def test_every_operator_in_tables():
     options = ("--shape", "8", "--dtype", "float64", "--repeats", "1", "--axis-contiguous", "both")
-    operators = (*bench.OPERATORS, "gradient", "reshard")  # test_bench_solvers.py tests the other solvers.
+    operators = (
+        *bench.OPERATORS,
+        "gradient",
+        *bench.PARTICLES,
+        "reshard",
+    )  # test_bench_solvers.py tests the other solvers.
     done = run("bench", *options, "--operator", *operators)
     assert done.returncode == 0, done.stderr
     assert "wrong" not in done.stdout
@@ -114,7 +119,11 @@ def test_every_operator_in_tables():
     tables = 0
     for operator in operators:
         fields = "complex128" if operator.startswith("fft") else "float64"
-        orders = [""] if operator in ("halo", "gradient", "reshard") else [", natural order", ", axis-contiguous order"]
+        orders = (
+            [""]
+            if operator in ("halo", "gradient", *bench.PARTICLES, "reshard")
+            else [", natural order", ", axis-contiguous order"]
+        )
         tables += len(orders)
         for order in orders:
             assert f"{operator} 8x8x8 {fields}, mesh 2x4{order}" in lines

@@ -23,6 +23,7 @@ from ...extend import Counters, LocalTransform, axis_names
 from . import solvers, walls
 from .groups import HandOver
 from .operators import OPERATORS, TRANSPOSE, operator_problem
+from .particles import PARTICLES, ParticleTask
 from .program import Contestant, Problem, over_memory, report
 from .task import Task
 
@@ -107,6 +108,13 @@ def measure(
         rows = compare(moved.entrants(), 0.0, repeats, on_step)
         about = {**asdict(case), "field_dtype": case.dtype, "repeats": repeats}
         return {**about, "contestants": rows, "program": moved.report()}
+
+    if case.operator in PARTICLES:
+        task = ParticleTask(case.operator, make_mesh(case.mesh, devices), case.shape, np.dtype(case.dtype), backend)
+        rows = compare(task.entrants(), TOLERANCE[case.dtype], repeats, on_step)
+        program = task.report(count_messages(backend, task.contestant(backend)))
+        about = {**asdict(case), "field_dtype": case.dtype, "repeats": repeats}
+        return {**about, "contestants": rows, "program": program}
 
     on_step("compiling")
     problem = problem_of(case, devices, backend)

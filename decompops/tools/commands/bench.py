@@ -14,7 +14,7 @@ import jax
 
 from ... import XLA, AbstractBackend
 from ..bench import targets
-from ..bench.run import OPERATORS, RESHARD, SOLVERS, Case, cases, described, make_mesh, measure, on_paper
+from ..bench.run import OPERATORS, PARTICLES, RESHARD, SOLVERS, Case, cases, described, make_mesh, measure, on_paper
 from .arguments import Parser, add_backend, count, device_count, mesh, one_of, sizes
 from .devices import configured_devices, default_backend, is_quiet, start
 from .info import versions
@@ -37,10 +37,11 @@ def add(parser: Parser) -> None:
     dtypes = "the real dtype: float32, float64 (default: float32)"
     add("--dtype", nargs="+", type=one_of("float32", "float64"), default=["float32"], metavar="NAME", help=dtypes)
     operators = (
-        f"operators: {', '.join(OPERATORS)}; solvers: {', '.join(SOLVERS)}; between groups of devices: {RESHARD} "
+        f"operators: {', '.join(OPERATORS)}; solvers: {', '.join(SOLVERS)}; particles: {', '.join(PARTICLES)}; "
+        f"between groups of devices: {RESHARD} "
         "(default: fft rfft)"
     )
-    names = one_of(*OPERATORS, *SOLVERS, RESHARD)
+    names = one_of(*OPERATORS, *SOLVERS, *PARTICLES, RESHARD)
     add("--operator", nargs="+", type=names, default=["fft", "rfft"], metavar="NAME", help=operators)
     order = (
         "whether operators store spectra in axis-contiguous order: no, yes, both (default: no; with --on-paper: both). "
@@ -70,8 +71,9 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
     backend = start(parser, options.backend, options.overlap)
     if options.on_paper and not isinstance(backend, XLA):
         parser.error("--on-paper counts the collectives of XLA; add --backend xla")
-    if options.on_paper and RESHARD in options.operator:
-        parser.error(f"--on-paper cannot compile {RESHARD}, which is not a single program; name other operators")
+    for name in (*PARTICLES, RESHARD) if options.on_paper else ():
+        if name in options.operator:
+            parser.error(f"--on-paper cannot compile {name} without its data; name other operators")
     if options.target:
         # JAX's CUDA plugin compiles for GPUs that this machine may not have. Without a GPU, it starts only if
         # `jax_platforms` is "cpu".
