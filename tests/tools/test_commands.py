@@ -26,7 +26,7 @@ def test_help_fits_80_columns(arguments):
 def test_help_breaks_no_name_that_must_be_typed():
     """`bench --help` prints names such as `fft-gradient` on one line, although argparse breaks lines at hyphens."""
     words = run("bench", "--help").stdout.replace(",", " ").replace(";", " ").split()
-    assert {*bench.OPERATORS, *bench.SOLVERS, bench.RESHARD} <= set(words)
+    assert {*bench.OPERATORS, *bench.SOLVERS, *bench.PARTICLES, bench.RESHARD} <= set(words)
 
 
 @pytest.mark.parametrize(
