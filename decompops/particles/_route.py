@@ -41,7 +41,7 @@ class Route(NamedTuple):
     - `free`: the device's own slots that particles must fill, and then those of particles that must fill them although
         they stay.
     - `gaps`: how many slots particles must fill.
-    - `count`: how many particles the device has at the end.
+    - `filled`: how many particles the device has at the end.
     - `me`: the number of this device.
     - `threads`: the threads of compiled kernels; `None` if XLA does all.
     """
@@ -50,7 +50,7 @@ class Route(NamedTuple):
     sent: Array
     free: Array
     gaps: Array
-    count: Array
+    filled: Array
     me: Array
     threads: int | None
 
@@ -118,7 +118,7 @@ class Route(NamedTuple):
         places = _taken(self.free, jnp.concatenate([gaps, came + rank]), self.capacity)
         nowhere = self.capacity + jnp.arange(len(places), dtype=np.int32)
         places = jnp.where(places < self.capacity, places, nowhere)
-        has_particle = jnp.arange(self.capacity, dtype=np.int32) < self.count
+        has_particle = jnp.arange(self.capacity, dtype=np.int32) < self.filled
 
         def settled(x: Array, arrived: Array) -> Array:
             rows = jnp.concatenate([arrived.reshape(-1, *x.shape[1:]), _taken(x, last)])

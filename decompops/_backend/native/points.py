@@ -58,4 +58,5 @@ def run_points(
 def run_order(keys: Array, kinds: int, threads: int) -> tuple[Array, Array]:
     """Return the places of the keys below `kinds`, sorted by key, and how many keys of each kind there are."""
     results = [jax.ShapeDtypeStruct(shape, np.int32) for shape in (keys.shape, (kinds,))]
-    return tuple(jax.ffi.ffi_call(_target("decompops_order"), results)(keys, threads=np.int64(threads)))
+    places, found = jax.ffi.ffi_call(_target("decompops_order"), results)(keys, threads=np.int64(threads))
+    return places, found
