@@ -4,8 +4,10 @@ import functools
 import math
 from dataclasses import dataclass
 
+import numpy as np
 from jax import Array
 from numpy.polynomial import Polynomial
+from numpy.polynomial.legendre import leggauss
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,15 @@ class Window:
     def shares(self, t: Array, order: int) -> list[Array]:
         """Return the share of each cell, or the derivative of this order of the share."""
         return [_horner(piece, t) for piece in self.derivative(order)]
+
+    def transform(self, frequencies: np.ndarray) -> np.ndarray:
+        """Return the Fourier transform of an even window, at angular frequencies in radians per cell."""
+        nodes, weights = leggauss(32)  # Exact for the polynomials, and for several periods of the wave in each cell.
+        t, total = (nodes + 1) / 2, np.zeros(np.shape(frequencies))
+        for j, piece in enumerate(self.pieces):
+            distance = t + self.width / 2 - 1 - j
+            total += np.cos(np.multiply.outer(frequencies, distance)) @ (weights / 2 * Polynomial(piece)(t))
+        return total
 
 
 @functools.cache

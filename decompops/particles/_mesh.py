@@ -16,6 +16,7 @@ from .._common.byte_order import device_array, host_array
 from .._common.check import check_count, check_flag
 from .._core.decomposition import Decomposition
 from .._core.layout import check_agreement
+from .._core.window import Window
 from .._operator.transform import real_dtype
 from ._contrast import contrast, interlaced, shot_noise
 from ._deposit import deposited, read_at
@@ -50,7 +51,7 @@ class ParticleMesh(eqx.Module):
 
     - `decomposition`: the grid and its devices. Fields lie in the pencils of the last axis.
     - `window`: how a particle is shared among its neighbouring cells: "ngp" (nearest grid point), "cic" (cloud in
-        cell), "tsc" (triangular shaped cloud) or "pcs" (piecewise cubic spline).
+        cell), "tsc" (triangular shaped cloud) or "pcs" (piecewise cubic spline); or a `Window`.
     - `periodic`: whether the box is periodic: a bool for all axes, or one for each axis.
 
     **Raises:** `TypeError` if `decomposition` is not a `Decomposition`; `ValueError` for an unknown window or for
@@ -58,7 +59,7 @@ class ParticleMesh(eqx.Module):
     """
 
     decomposition: Decomposition
-    window: WindowName = eqx.field(static=True, default="cic")
+    window: WindowName | Window = eqx.field(static=True, default="cic")
     periodic: bool | tuple[bool, ...] = eqx.field(static=True, default=True)
 
     def __check_init__(self):

@@ -32,9 +32,11 @@ def spline(width: int) -> Window:
     return Window(tuple(pieces))
 
 
-def window_of(name: str) -> Window:
-    """Return the window of this name. Raises `ValueError` for an unknown name."""
+def window_of(window: str | Window) -> Window:
+    """Return the window, or the window of this name. Raises `ValueError` for an unknown name."""
     names = get_args(WindowName)
-    if name not in names:
-        raise ValueError(f"`window` must be one of {names}; got {name!r}.")
-    return spline(names.index(name) + 1)
+    if isinstance(window, Window):
+        return window
+    if window not in names:
+        raise ValueError(f"`window` must be one of {names}; got {window!r}.")
+    return spline(names.index(window) + 1)
