@@ -104,6 +104,9 @@ def _read(points: Array, block: Array, *, cloud: Cloud) -> Array:
 def _touched(cloud: Cloud, points: Array, dtype: np.dtype) -> tuple[list[Array], list[Array]]:
     """Return, for each axis, the cells that each point touches and their shares: arrays of shape `(width, n)`."""
     width, real = cloud.window.width, jnp.finfo(dtype).dtype
+    # XLA would fuse the coordinates into both the cells and the shares. If the two round differently, a point on the
+    # edge of a cell would have the cells of one side and the shares of the other side.
+    points = jax.lax.optimization_barrier(points)
     cells, shares = [], []
     for axis, (length, wraps, order) in enumerate(zip(cloud.shape, cloud.wraps, cloud.orders)):
         s = points[:, axis] - (width / 2 - 1)
