@@ -59,7 +59,9 @@ SUBPACKAGES = {
         *("MpmdArray", "MpmdMesh", "MpmdSharding", "logically_stacked", "mpmd_to_spmd_reshard", "reshard"),
         "spmd_to_mpmd_reshard",
     },
-    dops.particles: {"Cosmology", "Deconvolution", "Gravity", "KickDriftKick", "ParticleMesh", "Particles"},
+    dops.particles: {
+        *("Cosmology", "Deconvolution", "Gravity", "KickDriftKick", "NUFFT", "ParticleMesh", "Particles"),
+    },
     dops.nn: {
         *("FNO", "FNO2D", "FNO3D", "HaloConv", "HaloConv2D", "HaloConv3D", "SpectralConv", "SpectralConv2D"),
         "SpectralConv3D",
