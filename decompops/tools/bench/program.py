@@ -110,12 +110,14 @@ class Problem:
     """The programs of a case: ours, parts of ours to compare with, and peers.
 
     `peers` takes the inputs of our program, and returns a function for each peer. This function makes a contestant, or
-    raises if the peer lacks the operator.
+    raises if the peer lacks the operator. `tolerance` is the largest relative error of a contestant; `None` if only
+    rounding errors are allowed.
     """
 
     ours: Program
     parts: dict[str, Program] = field(default_factory=dict)
     peers: Callable[..., dict[str, Callable[[], Contestant]]] = lambda *_: {}
+    tolerance: float | None = None
 
 
 def compile_for(function: Callable, *arguments: Any) -> Any:

@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 
 from ... import XLA, AbstractBackend, Decomposition
 from ...extend import Counters, LocalTransform, axis_names
-from . import solvers, walls
+from . import nufft, solvers, walls
 from .groups import HandOver
 from .operators import OPERATORS, TRANSPOSE, operator_problem
 from .particles import PARTICLES, ParticleTask
@@ -31,6 +31,7 @@ from .task import Task
 # The operator that moves fields between groups of devices.
 RESHARD = "reshard"
 SOLVERS = {**solvers.SOLVERS, **walls.SOLVERS}
+NUFFTS = nufft.NUFFTS
 # These operators need more than one dimension.
 NOT_ON_LINES = (TRANSPOSE, RESHARD, *solvers.FLOWS, *walls.SOLVERS)
 # The largest error that a contestant may have, relative to the largest value of the right answer.
@@ -136,7 +137,7 @@ def measure(
         if any(isinstance(stage, LocalTransform) for plan, _ in problem.ours.calls for stage in plan.stages):
             yield "memory alone", partial(over_memory, problem.ours), np.ones(())
 
-    rows = compare(entrants(), TOLERANCE[case.dtype], repeats, on_step)
+    rows = compare(entrants(), problem.tolerance or TOLERANCE[case.dtype], repeats, on_step)
     program = report(problem.ours, compiled, parts, count_messages(backend, ours))
     return {**_about(case, problem), "repeats": repeats, "contestants": rows, "program": program}
 
@@ -169,8 +170,8 @@ def count_messages(backend: AbstractBackend, contestant: Contestant) -> Counters
 def problem_of(case: Case, devices: list, backend: AbstractBackend) -> Problem:
     mesh, dtype = make_mesh(case.mesh, devices), np.dtype(case.dtype)
     dec = Decomposition(mesh, shape=case.shape, pad=True, backend=backend)
-    if case.operator in SOLVERS:
-        return SOLVERS[case.operator](dec, dtype)
+    if make := {**SOLVERS, **NUFFTS}.get(case.operator):
+        return make(dec, dtype)
     return operator_problem(Task(case.operator, case.shape, mesh, dtype, bool(case.axis_contiguous)), dec)
 
 

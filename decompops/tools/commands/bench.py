@@ -14,7 +14,19 @@ import jax
 
 from ... import XLA, AbstractBackend
 from ..bench import targets
-from ..bench.run import OPERATORS, PARTICLES, RESHARD, SOLVERS, Case, cases, described, make_mesh, measure, on_paper
+from ..bench.run import (
+    NUFFTS,
+    OPERATORS,
+    PARTICLES,
+    RESHARD,
+    SOLVERS,
+    Case,
+    cases,
+    described,
+    make_mesh,
+    measure,
+    on_paper,
+)
 from .arguments import Parser, add_backend, count, device_count, mesh, one_of, sizes
 from .devices import configured_devices, default_backend, is_quiet, start
 from .info import versions
@@ -38,10 +50,10 @@ def add(parser: Parser) -> None:
     add("--dtype", nargs="+", type=one_of("float32", "float64"), default=["float32"], metavar="NAME", help=dtypes)
     operators = (
         f"operators: {', '.join(OPERATORS)}; solvers: {', '.join(SOLVERS)}; particles: {', '.join(PARTICLES)}; "
-        f"between groups of devices: {RESHARD} "
+        f"non-uniform FFTs: {', '.join(NUFFTS)}; between groups of devices: {RESHARD} "
         "(default: fft rfft)"
     )
-    names = one_of(*OPERATORS, *SOLVERS, *PARTICLES, RESHARD)
+    names = one_of(*OPERATORS, *SOLVERS, *PARTICLES, *NUFFTS, RESHARD)
     add("--operator", nargs="+", type=names, default=["fft", "rfft"], metavar="NAME", help=operators)
     order = (
         "whether operators store spectra in axis-contiguous order: no, yes, both (default: no; with --on-paper: both). "
