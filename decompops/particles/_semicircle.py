@@ -20,7 +20,7 @@ def semicircle(tolerance: float, oversampling: float) -> Window | None:
     The window is `exp(β (sqrt(1 - z²) - 1))` with z from -1 to 1, as polynomials of the lowest degree that suffices:
     low degrees make deposits faster. Derivatives by positions may have ten times the error.
 
-    Source: Barnett, Magland & af Klinteberg, SIAM J. Sci. Comput. 41(5), C479 (2019), sections 3.1 and 3.2.
+    Source: Barnett, Magland & af Klinteberg, SIAM J. Sci. Comput. 41(5), C479 (2019); β has γ = 0.97 in equation (4.5).
     """
     least = math.log(1 / tolerance) / (math.pi * math.sqrt(1 - 1 / oversampling))
     for width in range(max(2, math.floor(least)), MOST_WIDTH + 1):
