@@ -154,8 +154,8 @@ def losses(nufft: particles.NUFFT, p: particles.Particles):
     shape, real = nufft.decomposition.shape, nufft.real
 
     def total(spectrum, values):
-        cut = spectrum[..., *map(slice, weights.shape)]
-        return jnp.sum(jnp.real(cut * weights) ** 2) / 100 + jnp.sum(jnp.sin(jnp.abs(values) ** 2 / 1000))
+        padded = np.pad(weights, [(0, n - m) for n, m in zip(spectrum.shape, weights.shape)])
+        return jnp.sum(jnp.real(spectrum * padded) ** 2) / 100 + jnp.sum(jnp.sin(jnp.abs(values) ** 2 / 1000))
 
     def by_nufft(x, c, f, lengths):
         dec = dops.Decomposition(nufft.decomposition, box=dops.Box(lengths))
