@@ -72,6 +72,7 @@ ENTRIES = [
     Entry("lpt_nbody", "--n 32", "--n 128"),
     Entry("reconstruction", "--n 16 --iterations 30 --box 128", "", uses="lpt_nbody"),
     Entry("plasma", "--case two-stream --electrons 65536", "--case two-stream --shape 256x64 --electrons 4194304"),
+    Entry("tracers", "--n 32 --tracers 8", "--n 128 --tracers 32"),
     Entry("halo_gradient", "", "", packages="jaxdecomp"),
     Entry("fno_training", "--steps 40 --samples 16", ""),
     Entry("control_convection", "--n 16 --spin-up 20 --horizon 4 --iterations 2", ""),
