@@ -222,10 +222,11 @@ def plot(fft: dops.FFT, speed: Array, positions: np.ndarray, flow: Turbulence, d
     x, y, z = positions.T % (2 * np.pi)
     near = np.abs(z - np.pi) < dx
     plane.plot(x[near], y[near], "w.", markersize=1)
+    plane.set(xlim=(0, 2 * np.pi - dx), ylim=(0, 2 * np.pi - dx))
     ratios = {f"r = {r * dx / flow.length:.1f} η": y for r, y in zip(DISTANCES, dispersion.over_batchelor(flow).T)}
     one = {"Batchelor's law": (time / flow.duration, np.ones_like(time))}
-    dops.plot.curves(time / flow.duration, ratios, references=one, log="xy", ax=pairs, xlabel="time [τ]")
-    pairs.set_title("mean square separation / S₂(r) t²")
+    dops.plot.curves(time / flow.duration, ratios, references=one, log="x", ax=pairs, xlabel="time [τ]")
+    pairs.set(title="mean square separation / S₂(r) t²", ylim=(0, 4))
     laws = {"Taylor's formula": (time, dispersion.taylor(flow)), "ballistic": (time, flow.speed_squared * time**2)}
     dops.plot.curves(time, {"tracers": dispersion.displacement}, references=laws, log="xy", ax=single)
     single.set_title("mean square displacement")
