@@ -68,6 +68,23 @@ def test_the_spline_is_accurate_between_the_points():
     np.testing.assert_allclose(v, exact, atol=3e-5)  # Of fourth order; without the filter, the error is 2e-2.
 
 
+def test_a_step_reads_the_velocity_at_points_of_the_grid_exactly():
+    """The coordinate of such a point may round to either side of the edge of a cell.
+
+    Once, XLA rounded it to one side for the cells and to the other one for the shares of the cloud, in this program
+    only. Then it read the neighbouring cell.
+    """
+    n = 16
+    fft = dops.FFT3D(make_mesh((4, 2), "explicit"), shape=(n,) * 3, real=True)
+    equation, pm = NavierStokes(fft, 0.1), ParticleMesh(fft.decomposition, "pcs")
+    u = tracers.first_velocity(fft, equation, jax.random.key(0))
+    p = pm.place(grid(n).reshape(3, -1).T, id=np.arange(n**3), capacity=2 * n**3 // 8)
+    v = pm.read(p, tracers.spline(equation, u))
+    _, p, _ = tracers.advance(ETDRK(equation, 0.04), pm, u, p.replace(before=v, start=p.positions), np.int64(1))
+    exact = np.asarray(equation.fields(u)).reshape(3, -1).T
+    np.testing.assert_allclose(pm.gather(p)["before"], exact, atol=1e-12)
+
+
 def test_numbers_of_a_flow_against_numpy():
     n, viscosity = 16, 0.1
     velocity = vortices(n)
