@@ -108,9 +108,6 @@ def _touched(cloud: Cloud, points: Array, dtype: np.dtype) -> tuple[list[Array],
     # edge of a cell would have the cells of one side and the shares of the other side.
     points = jax.lax.optimization_barrier(points)
     cells, shares = [], []
-    # Without this barrier, XLA may compute the coordinates twice, for the cells and for the shares, and round them
-    # differently. The floor of a point at the edge of a cell would then be two different numbers.
-    points = jax.lax.optimization_barrier(points)
     for axis, (length, wraps, order) in enumerate(zip(cloud.shape, cloud.wraps, cloud.orders)):
         s = points[:, axis] - (width / 2 - 1)
         first = jnp.floor(s)

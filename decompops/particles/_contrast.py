@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from .._common.box import Box
+from .._core.window import Window
 from .._operator.fft import FFT
 from ._deposit import deposited
 from ._home import Home
@@ -15,7 +16,7 @@ from ._windows import WindowName, window_of
 
 
 @eqx.filter_jit
-def interlaced(home: Home, window: WindowName, p: Particles, values: Array | None) -> Array:
+def interlaced(home: Home, window: WindowName | Window, p: Particles, values: Array | None) -> Array:
     """Return the mean of the modes of two deposits. See `ParticleMesh.deposit_interlaced`."""
     both = [deposited(home, window_of(window), p, values, offset) for offset in (0.0, 0.5)]
     fft = FFT(home.decomposition, real=not jnp.iscomplexobj(both[0]))
@@ -23,7 +24,7 @@ def interlaced(home: Home, window: WindowName, p: Particles, values: Array | Non
 
 
 @eqx.filter_jit
-def contrast(home: Home, window: WindowName, p: Particles, weights: Array | None) -> Array:
+def contrast(home: Home, window: WindowName | Window, p: Particles, weights: Array | None) -> Array:
     """Return the density contrast. See `ParticleMesh.contrast`."""
     density = interlaced(home, window, p, weights)
     mean = home.decomposition.mean(density)

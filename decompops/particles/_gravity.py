@@ -12,6 +12,7 @@ from jaxtyping import Float, Inexact
 
 from .._common.box import Number
 from .._common.check import check_number
+from .._core.window import Window
 from .._operator.fft import FFT
 from .._operator.transform import AbstractTransform
 from ..spectral import AbstractSpectralOperator, _vector
@@ -113,7 +114,7 @@ class _Attraction(AbstractSpectralOperator):
     """The vector field `-∇φ` of a source `∇²φ`, with the options of `Gravity`."""
 
     fft: AbstractTransform
-    window: WindowName = eqx.field(static=True)
+    window: WindowName | Window = eqx.field(static=True)
     laplacian: Literal["exact", 2] = eqx.field(static=True)
     gradient: Literal["exact", 2, 4] = eqx.field(static=True)
     deconvolutions: int = eqx.field(static=True)
@@ -129,7 +130,7 @@ class _Attraction(AbstractSpectralOperator):
             squared = _vector.total((2 * jnp.sin(angle / 2) / h) ** 2 for angle, h in zip(every, spacing))
         factor = _vector.inverse(squared)
         if self.deconvolutions:
-            factor = factor * deconvolution(every, self.window, self.deconvolutions)
+            factor = factor * deconvolution(self.transform, spectrum, self.window, self.deconvolutions)
         return nabla.gradient(_vector.times(factor, spectrum))
 
 

@@ -1,6 +1,5 @@
 """Operators on the modes of deposited fields: what the window and the grid did to them, and how to undo it."""
 
-import functools
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -11,6 +10,7 @@ from jaxtyping import Inexact
 from .._basis.fourier import Fourier
 from .._common.blocks import axis_names
 from .._common.check import check_count
+from .._core.window import Window
 from .._operator.transform import AbstractTransform
 from ..spectral import AbstractSpectralOperator, _vector
 from ..spectral._check import check_fft
@@ -47,7 +47,7 @@ class Deconvolution(AbstractSpectralOperator):
     """
 
     fft: AbstractTransform
-    window: WindowName = eqx.field(static=True)
+    window: WindowName | Window = eqx.field(static=True)
     times: int = eqx.field(static=True, default=1)
 
     def __check_init__(self):
@@ -57,7 +57,7 @@ class Deconvolution(AbstractSpectralOperator):
             raise ValueError(f"`times` must be 1 or 2; got {self.times}.")
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
-        return _vector.times(deconvolution(angles(self, spectrum), self.window, self.times), spectrum)
+        return _vector.times(deconvolution(self.transform, spectrum, self.window, self.times), spectrum)
 
 
 class Interlacing(AbstractSpectralOperator):
@@ -88,13 +88,11 @@ def spacings(fft: AbstractTransform, like: Array) -> list[Array]:
     return [_vector.cast(length, like) / n for length, n in zip(fft.box_lengths, fft.decomposition.shape)]
 
 
-def deconvolution(angles: list[Array], window: WindowName, times: int) -> Array:
-    """Return the factors that undo `times` windows, from the `angles` of a spectrum."""
-    factors = []
-    for half in (angle / 2 for angle in angles):
-        x = jnp.where(half == 0, 1, half)
-        factors.append(jnp.where(half == 0, 1, x / jnp.sin(x)))
-    return functools.reduce(jnp.multiply, factors) ** (window_of(window).width * times)
+def deconvolution(fft: AbstractTransform, like: Array, window: WindowName | Window, times: int) -> Array:
+    """Return the factors that undo `times` windows in a spectrum of `fft`, in the precision of `like`."""
+    along = zip(fft.bases, fft.decomposition.shape)
+    factors = [window_of(window).transform(basis.wavenumbers(n) / n) ** -float(times) for basis, n in along]
+    return fft.separable(factors, dtype=jnp.finfo(like.dtype).dtype)
 
 
 def check_periodic(fft: Any) -> None:
