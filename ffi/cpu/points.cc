@@ -147,6 +147,75 @@ struct Work {
   }
 };
 
+// Reads points in their own order, from one box around the whole block. This needs no sort, and neighbouring points find
+// their cells in the cache.
+template <class Share>
+struct Direct {
+  // The fields that are read together.
+  static constexpr Index kFields = 4;
+
+  const Cloud& cloud;
+  const Tiles tiles;
+  const int parts, threads;
+  const Box<Share> box;
+
+  Direct(const Cloud& cloud, int parts, int threads)
+      : cloud(cloud), tiles(cloud, true), parts(parts), threads(threads), box(cloud, tiles.lengths, parts) {}
+
+  // Whether the box is worth its time for so many points, and integers of four bytes count its cells.
+  bool is_worth(Index count) const { return box.numbers <= 8 * parts * count && box.numbers < (Index{1} << 31); }
+
+  template <class Real>
+  void read(const Real* points, Index count, const Share* block, Index batch, Share* values, Index stride) const {
+    const Spread<Share> spread = spread_for<Share>(cloud, false, parts);
+    const auto own = memory<Share>(std::min(kFields, batch) * box.numbers);
+    const Index length = cloud.axes[cloud.first_axis].length;
+    const int cuts = static_cast<int>(std::min<Index>(length, kPieces));
+    const int pieces = count < kFewPoints ? 1 : kPieces;
+    for (Index b = 0; b < batch; b += kFields) {
+      const Index some = std::min(kFields, batch - b);
+      for (Index f = 0; f < some; ++f) std::fill_n(own.get() + f * box.numbers, box.numbers, Share(0));
+      in_pieces(cuts, threads, [&](int cut) {
+        const Index low = length * cut / cuts, high = length * (cut + 1) / cuts;
+        for_each_row(cloud, tiles, box, 0, low, high, [&](Index to, Index from, Index n) {
+          for (Index f = 0; f < some; ++f) {
+            const Share* source = block + ((b + f) * cloud.cells() + from) * parts;
+            std::copy_n(source, n * parts, own.get() + f * box.numbers + to * parts);
+          }
+        });
+      });
+      Share* to = values + b * stride * parts;
+      in_pieces(pieces, threads, [&](int piece) {
+        read_piece(points, count * piece / pieces, count * (piece + 1) / pieces, spread, to, stride, some, own.get());
+      });
+    }
+  }
+
+ private:
+  template <class Real>
+  void read_piece(const Real* points, Index begin, Index end, Spread<Share> spread, Share* values, Index stride,
+                  Index fields, Share* cells) const {
+    Finder<Real, Share> finder(cloud, tiles, box);
+    Spot<Share> spots[finder.kMost];
+    for (Index i = begin; i < end; i += finder.kMost) {
+      const int some = static_cast<int>(std::min<Index>(end - i, finder.kMost));
+      finder.find(points + i * cloud.ndim(), some);
+      Index touching = 0;
+      for (int k = 0; k < some; ++k) {
+        if (finder.tile[k] != 0) {
+          for (Index f = 0; f < fields; ++f) std::fill_n(values + (f * stride + i + k) * parts, parts, Share(0));
+          continue;
+        }
+        Spot<Share>& spot = spots[touching++];
+        for (int axis = 0; axis < Cloud::kMostAxes; ++axis) spot.fractions[axis] = finder.fractions[axis][k];
+        spot.cell = static_cast<std::uint32_t>(finder.cell[k]);
+        spot.number = static_cast<std::uint32_t>(i + k);
+      }
+      spread(box, spots, touching, values, stride, fields, cells);
+    }
+  }
+};
+
 template <class Value>
 constexpr int kParts = sizeof(Value) / sizeof(typename RealOf<Value>::type);
 
@@ -174,10 +243,17 @@ void read(const Cloud& cloud, const Real* points, Index count, const Value* bloc
           int threads) {
   using Share = typename RealOf<Value>::type;
   const Work<Share> work(cloud, batch, kParts<Value>, threads);
+  const Direct<Share> direct(cloud, kParts<Value>, work.threads);
+  const auto* from = reinterpret_cast<const Share*>(block);
   for (Index i = 0; i < count; i += kGroup) {
+    const Real* some = points + i * cloud.ndim();
+    const Index number = std::min(kGroup, count - i);
     auto* to = reinterpret_cast<Share*>(values + i);
-    work.read(points + i * cloud.ndim(), std::min(kGroup, count - i), reinterpret_cast<const Share*>(block), batch, to,
-              count);
+    if (direct.is_worth(number) && in_order_of_tiles(cloud, work.tiles, work.box, some, number)) {
+      direct.read(some, number, from, batch, to, count);
+    } else {
+      work.read(some, number, from, batch, to, count);
+    }
   }
 }
 

@@ -85,12 +85,14 @@ struct Tiles {
   Index lengths[Cloud::kMostAxes];
   Index count = 1;
 
-  explicit Tiles(const Cloud& cloud) {
+  // With `whole`, one tile has all cells.
+  explicit Tiles(const Cloud& cloud, bool whole = false) {
     for (int i = 0; i < Cloud::kMostAxes; ++i) {
       const Cloud::Axis& axis = cloud.axes[i];
       const Index origin = axis.wraps ? 0 : 1 - axis.width, span = axis.length - origin;
       const bool longer = cloud.first_axis == 0 && i > 0 && axis.width > kWide;
-      const int bits = i < cloud.first_axis ? 0 : kBits[cloud.first_axis] + longer;
+      int bits = i < cloud.first_axis ? 0 : kBits[cloud.first_axis] + longer;
+      while (whole && (Index{1} << bits) < span) ++bits;
       axes[i] = {origin, span, ceil_div(span, Index{1} << bits), bits};
       lengths[i] = std::min(span, Index{1} << bits);
       count *= axes[i].tiles;
@@ -208,6 +210,20 @@ class Finder {
   Line lines_[Cloud::kMostAxes];
   bool is_small_ = true, all_touch_ = true;
 };
+
+// Returns whether most points are in the tile of the point before, judged by some of them.
+template <class Share, class Real>
+bool in_order_of_tiles(const Cloud& cloud, const Tiles& tiles, const Box<Share>& box, const Real* points, Index count) {
+  constexpr int kSamples = 16;
+  Finder<Real, Share> finder(cloud, tiles, box);
+  const int some = static_cast<int>(std::min<Index>(finder.kMost, count / kSamples));
+  int same = 0;
+  for (int sample = 0; sample < kSamples; ++sample) {
+    finder.find(points + count / kSamples * sample * cloud.ndim(), some);
+    for (int k = 1; k < some; ++k) same += finder.tile[k] == finder.tile[k - 1];
+  }
+  return 2 * same > kSamples * some;
+}
 
 // All points in the order of their tiles, and in their own order within a tile: by a counting sort. Points that touch no
 // cell are at the end.

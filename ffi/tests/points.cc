@@ -50,6 +50,10 @@ void test_points() {
     }
     const Index count = random(0, 1) == 1 ? random(0, 50) : random(4000, 9000), batch = random(1, 2);
     std::vector<double> points = numbers(count * ndim, -100, 200);
+    if (random(0, 1) == 1) {  // neighbours beside each other
+      const auto steps = numbers(count * ndim, -0.2, 0.2);
+      for (Index i = ndim; i < count * ndim; ++i) points[i] = points[i - ndim] + steps[i];
+    }
     for (const double wild : {std::nan(""), std::numeric_limits<double>::infinity(), -1e300, 1e18, -0.0}) {
       if (count > 0) points[random(0, count * ndim - 1)] = wild;
     }

@@ -8,7 +8,7 @@ import example
 
 
 def test_it_finds_the_initial_field(tmp_path):
-    options = ("--n", "8", "--box", "160", "--steps", "2", "--iterations", "40", "--slots", "4", "--mesh", "2x2")
+    options = ("--n", "8", "--box", "160", "--steps", "1", "--iterations", "40", "--slots", "4", "--mesh", "2x2")
     result = example.run("reconstruction.py", *options, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     start, found, truth = map(
