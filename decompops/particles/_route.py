@@ -110,22 +110,28 @@ class Route(NamedTuple):
     def _settled(self, arrays: Arrays, arrived: Arrays, counts: Array) -> Arrays:
         """Return the slots after `counts[i]` particles in row i of `arrived` have filled gaps."""
         bucket, came = arrived[0].shape[1], jnp.sum(counts, dtype=np.int32)
-        # At most as many particles must fill gaps as have left the device, and these fitted into the buckets.
-        rank = jnp.arange(min(self.devices * bucket, self.capacity), dtype=np.int32)
+        gaps = _filled(jnp.cumsum(counts, dtype=np.int32) - counts, counts, bucket).ravel()
+        to_gaps = self._places(_taken(self.free, gaps, self.capacity))
+        # Particles that fill gaps although they stay are in slots from `filled` on, and their gaps are before: at most
+        # half of the slots. And there are at most as many as have left the device, which fitted into the buckets.
+        rank = jnp.arange(min(self.devices * bucket, (self.capacity + 1) // 2), dtype=np.int32)
         rank = jnp.where(rank < self.gaps - came, rank, self.capacity)
         last = _taken(self.free, self.gaps + rank, self.capacity)
-        gaps = _filled(jnp.cumsum(counts, dtype=np.int32) - counts, counts, bucket).ravel()
-        places = _taken(self.free, jnp.concatenate([gaps, came + rank]), self.capacity)
-        nowhere = self.capacity + jnp.arange(len(places), dtype=np.int32)
-        places = jnp.where(places < self.capacity, places, nowhere)
+        to_others = self._places(_taken(self.free, came + rank, self.capacity))
         has_particle = jnp.arange(self.capacity, dtype=np.int32) < self.filled
 
         def settled(x: Array, arrived: Array) -> Array:
-            rows = jnp.concatenate([arrived.reshape(-1, *x.shape[1:]), _taken(x, last)])
             kept = jnp.where(jnp.expand_dims(has_particle, tuple(range(1, x.ndim))), x, jnp.zeros((), x.dtype))
-            return kept.at[places].set(rows, mode="drop", unique_indices=True)
+            came = arrived.reshape(-1, *x.shape[1:])
+            filled = kept.at[to_gaps].set(came, mode="drop", unique_indices=True)
+            return filled.at[to_others].set(_taken(x, last), mode="drop", unique_indices=True)
 
         return tuple(map(settled, arrays, arrived))
+
+    def _places(self, slots: Array) -> Array:
+        """Return slots to write to. Those that are no slots become different numbers beyond all slots."""
+        nowhere = self.capacity + jnp.arange(len(slots), dtype=np.int32)
+        return jnp.where(slots < self.capacity, slots, nowhere)
 
 
 def _filled(starts: Array, counts: Array, bucket: int) -> Array:
