@@ -112,6 +112,13 @@ def make_mesh(
     return jax.make_mesh(shape, names, devices=devices[: math.prod(shape)])
 
 
+def check_divides(parser: Parser, mesh: Mesh, n: int) -> None:
+    """End the program with one line unless the mesh divides a grid of `n` cells along each axis."""
+    if any(n % parts for parts in mesh.axis_sizes):
+        axes = " and ".join(mesh.axis_names)
+        parser.error(f"argument --n: must be a multiple of the devices along {axes}, {mesh.axis_sizes}; got '{n}'")
+
+
 def _text(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 

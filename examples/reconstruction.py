@@ -100,10 +100,7 @@ def main(argv: list[str] | None = None) -> dict[str, Array]:
     parser.add_argument("--out", type=options.figure, default="reconstruction.png", help="file of the figure")
     args = parser.parse_args(argv)
     mesh = options.make_mesh(parser, args.mesh, x=2, y=4)
-    if any(args.n % parts for parts in mesh.axis_sizes):
-        parser.error(
-            f"argument --n: must be a multiple of the devices along x and y, {mesh.axis_sizes}; got '{args.n}'"
-        )
+    options.check_divides(parser, mesh, args.n)
 
     print(f"{args.n}³ particles on {'x'.join(map(str, mesh.axis_sizes))} {jax.default_backend()} devices", flush=True)
     fft = dops.FFT3D(mesh, shape=(args.n,) * 3, box=dops.Box(args.box), real=True)

@@ -1,19 +1,17 @@
 """Operators on the modes of deposited fields: what the window and the grid did to them, and how to undo it."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Inexact
 
-from .._basis.fourier import Fourier
-from .._common.blocks import axis_names
 from .._common.check import check_count
 from .._core.window import Window
 from .._operator.transform import AbstractTransform
 from ..spectral import AbstractSpectralOperator, _vector
-from ..spectral._check import check_fft
+from ..spectral._check import check_fft, check_periodic
 from ..spectral._modes import Components
 from ._windows import WindowName, window_of
 
@@ -51,7 +49,10 @@ class Deconvolution(AbstractSpectralOperator):
     times: int = eqx.field(static=True, default=1)
 
     def __check_init__(self):
+        shape = check_fft(self.fft)
         check_periodic(self.fft)
+        if len(self.fft.transformed) < len(shape):
+            raise ValueError(f"`fft` must transform all {len(shape)} axes; got a transform of {self.fft.transformed}.")
         window_of(self.window)
         if check_count("times", self.times) > 2:
             raise ValueError(f"`times` must be 1 or 2; got {self.times}.")
@@ -93,10 +94,3 @@ def deconvolution(fft: AbstractTransform, like: Array, window: WindowName | Wind
     along = zip(fft.bases, fft.decomposition.shape)
     factors = [window_of(window).transform(basis.wavenumbers(n) / n) ** -float(times) for basis, n in along]
     return fft.separable(factors, dtype=jnp.finfo(like.dtype).dtype)
-
-
-def check_periodic(fft: Any) -> None:
-    """Raise `TypeError` or `ValueError` if `fft` is not the transform of a periodic grid."""
-    for name, basis in zip(axis_names(len(check_fft(fft))), fft.bases):
-        if not isinstance(basis, Fourier):
-            raise ValueError(f"`fft` must be periodic along {name}, with the basis `Fourier`; got {basis}.")

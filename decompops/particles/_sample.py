@@ -41,8 +41,9 @@ def sampled(home: Home, density: Array, key: Array, capacity: int) -> Particles:
         start = [place[cell].astype(dtype) * (jnp.asarray(length, dtype) / n) for place, length, n in along]
         spacing = [jnp.asarray(length, dtype) / n for length, n in zip(lengths, blocks.lengths)]
         positions = jnp.stack(start, axis=1) + shift * jnp.stack(spacing)[None]
-        needed = home.everywhere(ends[-1])
-        return jnp.where(valid, positions, jnp.nan), jnp.where(valid, jnp.minimum(needed, capacity), 1), needed
+        # A device with an invalid density has one particle at NaN, so that the result says so. All devices know this.
+        needed = home.everywhere(jnp.where(valid, ends[-1], 1))
+        return jnp.where(valid, positions, jnp.nan), jnp.minimum(needed, capacity), needed
 
     slots, same = home.spec, PartitionSpec()
     run = home.mapped(on_block, (same, same, dec.spec()), (slots, same, same))

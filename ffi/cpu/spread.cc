@@ -11,7 +11,7 @@
 namespace decompops {
 namespace {
 
-// A vector has four numbers, or as many as a narrower row.
+// A vector holds four numbers. A row of one or two numbers is one vector of the same length.
 constexpr int lanes(int numbers) { return numbers > 2 ? 4 : numbers; }
 constexpr int vectors(int numbers) { return (numbers + lanes(numbers) - 1) / lanes(numbers); }
 constexpr int padded(int numbers) { return vectors(numbers) * lanes(numbers); }

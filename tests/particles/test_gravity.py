@@ -276,6 +276,8 @@ def test_errors(plain):
     fft = plain.FFT(dec, real=True)
     with pytest.raises(ValueError, match="`times` must be 1 or 2; got 3"):
         particles.Deconvolution(fft, "cic", 3)
+    with pytest.raises(ValueError, match=r"`fft` must transform all 2 axes; got a transform of \(1,\)"):
+        particles.Deconvolution(plain.FFT(dec, transformed=(1,)), "cic")
     walls = plain.Transform(dec, bases=(plain.Cosine(2), plain.Fourier()))
     with pytest.raises(ValueError, match="`fft` must be periodic along x, with the basis `Fourier`; got"):
         particles.Deconvolution(walls, "cic")

@@ -64,5 +64,9 @@ def test_sampling_says_what_is_wrong():
     with pytest.raises(ValueError, match=r"`density` must be finite and at least zero; got -1\.0"):
         pm.sample(ones.at[1, 2, 3].set(-1), jax.random.key(0), capacity=100)
     traced = jax.jit(lambda density: pm.sample(density, jax.random.key(0), capacity=100))
-    assert bool(traced(ones.at[1, 2, 3].set(jnp.nan)).overflows)
+    for cell in ((1, 2, 3), (3, 0, 0)):  # on the first and on the last device
+        found = traced(ones.at[cell].set(jnp.nan))
+        assert bool(found.overflows)
+        with pytest.raises(ValueError, match=rf"got 1 particles with NaN .* on device {cell[0] // 2}"):
+            found.check()
     assert not bool(traced(ones).overflows)
