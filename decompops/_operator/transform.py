@@ -38,6 +38,7 @@ from .unbound import MeshOrDecomposition, OperatorDecomposition, decomposition_o
 
 
 Wavenumbers = tuple[Float[Array, "*#k"], ...]
+Coordinates = tuple[Float[Array, "*#grid"], ...]
 
 
 class AbstractTransform(AbstractPlanned):
@@ -135,6 +136,27 @@ class AbstractTransform(AbstractPlanned):
         def along(axis: int) -> Array:
             values = self.bases[axis].wavenumbers(kept[axis], nyquist=nyquist)
             return coordinates_along(operator.truediv, blocks, axis, values, lengths[axis], mesh, dtype)
+
+        return tuple(map(along, range(blocks.ndim)))
+
+    def coordinates(self, *, dtype: Any = None) -> Coordinates:
+        """Return the coordinates of the points of a field, such as `(x, y, z)`.
+
+        The arrays broadcast against a field and are sharded like it. Inside a `shard_map` over the mesh, this method
+        returns the coordinates of one block.
+
+        **Arguments:** `dtype`, with the same meaning as in `wavenumbers`.
+
+        **Returns:** one real array for each grid axis, in units of the box. Coordinates are zero in the padding.
+
+        **Raises:** the errors of `wavenumbers`.
+        """
+        lengths, dtype = self.box_lengths, real_dtype(dtype)
+        blocks, mesh = self.decomposition.blocks(), self.decomposition.mesh
+
+        def along(axis: int) -> Array:
+            values = self.bases[axis].points(blocks.lengths[axis])
+            return coordinates_along(operator.mul, blocks, axis, values, lengths[axis], mesh, dtype)
 
         return tuple(map(along, range(blocks.ndim)))
 

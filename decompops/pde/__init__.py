@@ -20,6 +20,7 @@ from ._kuramoto_sivashinsky import (
 )
 from ._navier_stokes import NavierStokes as NavierStokes
 from ._passive_scalar import PassiveScalar as PassiveScalar
+from ._penalisation import Penalisation as Penalisation
 from ._phase_field import AllenCahn as AllenCahn, CahnHilliard as CahnHilliard, SwiftHohenberg as SwiftHohenberg
 from ._rayleigh_benard import RayleighBenard as RayleighBenard
 from ._reaction import FisherKPP as FisherKPP, GrayScott as GrayScott

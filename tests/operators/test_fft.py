@@ -10,7 +10,7 @@ import pytest
 from beartype import beartype
 from beartype.roar import BeartypeCallHintParamViolation
 from decompops.extend import Call
-from jax.sharding import AxisType, PartitionSpec as P
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 from helpers import (
     MESHES,
@@ -241,6 +241,20 @@ def test_spectral_derivative_and_its_gradient(real):
     d = random_field(u.shape, seed=3)
     slope = np.vdot(jax.grad(loss)(u), d)
     assert slope == pytest.approx(finite_difference(loss, u, d, 1e-5), rel=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_coordinates_are_points_of_the_box_and_sharded(kind):
+    mesh, shape = make_mesh((2, 4), kind), (4, 6, 5)
+    fft = dops.FFT3D(mesh, shape=shape, pad=True, box=dops.Box((1.0, 3.0, 10.0)))
+    lengths, names = (1.0, 3.0, 10.0), ("x", "y", None)
+    for axis, x in enumerate(fft.coordinates(dtype=np.float32)):
+        wanted = np.pad(lengths[axis] * np.arange(shape[axis]) / shape[axis], (0, (0, 2, 0)[axis]))
+        np.testing.assert_array_equal(np.ravel(x), wanted.astype(np.float32))
+        expected = P(*[names[axis] if i == axis else None for i in range(3)])
+        assert x.sharding.is_equivalent_to(NamedSharding(mesh, expected), 3)
+    blocks = jax.shard_map(lambda: jnp.sum(fft.coordinates()[1])[None], mesh=mesh, in_specs=(), out_specs=P("y"))
+    np.testing.assert_allclose(blocks(), [0.5, 2.5, 4.5, 0.0])  # Two points of 0.5 on each device along y.
 
 
 @pytest.mark.parametrize("nz", [10, 11])
