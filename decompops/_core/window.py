@@ -12,20 +12,49 @@ from numpy.polynomial.legendre import leggauss
 
 @dataclass(frozen=True)
 class Window:
-    """A function of one coordinate that is a polynomial between the cells, and zero outside of `width` cells.
+    """How a particle is shared among its neighbouring cells along one axis: a polynomial between the cells.
 
-    A point at the coordinate s, in cells, touches the cells `first + j` with `first = floor(s - width/2 + 1)` and `j`
-    from 0 to `width - 1`. The share of cell j is a polynomial of the fraction `t = s - width/2 + 1 - first`, from 0
-    to 1.
+    The names of a `ParticleMesh`, such as "tsc", stand for common windows; any other one is made of its pieces. Along
+    each axis, a particle at the coordinate s, in cells, touches `width` cells: those with the numbers `first + j` for j
+    from 0 to `width - 1`, where `first = floor(s - width/2 + 1)`. The share of cell j is a polynomial of the fraction
+    `t = s - width/2 + 1 - first`, from 0 to 1. As a function of the distance d between particle and cell, in cells,
+    it is the window at `d = t + width/2 - 1 - j`.
 
-    - `pieces`: for each j, the coefficients of the polynomial, the constant first.
+    The shares should add up to 1, so that deposits conserve what they add and a constant field is read exactly. For
+    `transform`, which statistics and `Deconvolution` use, the window must be even. With at most 16 cells, the compiled
+    kernels deposit and read.
+
+    !!! example
+
+        ```python
+        linear = particles.Window(((1.0, -1.0), (0.0, 1.0)))   # "cic": 1 - t for the first cell, and t
+        pm = particles.ParticleMesh(dec, linear)
+        ```
+
+    **Arguments:**
+
+    - `pieces`: for each cell that a particle touches, the coefficients of its polynomial of t, the constant first.
+
+    **Raises:** `ValueError` unless there are one or more pieces, each of one or more finite numbers.
     """
 
     pieces: tuple[tuple[float, ...], ...]
 
+    def __post_init__(self):
+        try:
+            pieces = tuple(tuple(map(float, piece)) for piece in self.pieces)
+        except (TypeError, ValueError):
+            pieces = ()
+        if not pieces or not all(piece and all(map(math.isfinite, piece)) for piece in pieces):
+            raise ValueError(
+                "`pieces` must be the coefficients of a polynomial for each cell, such as ((1, -1), (0, 1)); got "
+                f"{self.pieces!r}."
+            )
+        object.__setattr__(self, "pieces", pieces)
+
     @property
     def width(self) -> int:
-        """The number of cells that a point touches along one axis."""
+        """The number of cells that a particle touches along one axis."""
         return len(self.pieces)
 
     def halo(self, offset: float = 0.0) -> tuple[int, int]:

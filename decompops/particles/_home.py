@@ -81,21 +81,23 @@ class Home(eqx.Module):
         name = self.blocks.names[axis]
         return 0 if name is None else self.blocks.core(axis) * jax.lax.axis_index(name).astype(np.int32)
 
-    def owners(self, positions: Any, lengths: tuple[Number, ...]) -> Any:
+    def owners(self, positions: Any, lengths: tuple[Number, ...], parts: tuple[int, ...] | None = None) -> Any:
         """Return the number of the device that owns the cell of each particle.
 
-        `positions` is an array of JAX or NumPy, and `lengths` are those of the box.
+        `positions` is an array of JAX or NumPy, and `lengths` are those of the box. `parts` are the numbers of blocks
+        along the first axes; `None` for those of the grid.
         """
         xp = np if isinstance(positions, np.ndarray) else jnp
-        blocks, owner = self.blocks, xp.zeros(positions.shape[0], np.int32)
-        for axis, (n, length, periodic) in enumerate(zip(blocks.lengths, lengths, self.periodic)):
-            if blocks.names[axis] is None:
+        owner = xp.zeros(positions.shape[0], np.int32)
+        every = zip(self.blocks.lengths, lengths, self.periodic, self.blocks.parts if parts is None else parts)
+        for axis, (n, length, periodic, count) in enumerate(every):
+            if count == 1:
                 continue
             s = positions[:, axis] * _scale(xp, n, length, positions.dtype)
             s = s - xp.floor(s / n) * n if periodic else s
             s = xp.where(s >= n, s - n, s) if periodic else s  # Rounding may give n, which is the coordinate 0.
             cell = xp.clip(xp.floor(s), 0, n - 1).astype(np.int32)
-            owner = owner * np.int32(blocks.parts[axis]) + cell // np.int32(blocks.core(axis))
+            owner = owner * np.int32(count) + cell // np.int32(-(-n // count))
         return owner
 
     def coordinates(self, positions: Array, lengths: tuple[Number, ...]) -> tuple[list[Array], Array]:

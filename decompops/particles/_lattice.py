@@ -15,7 +15,7 @@ from ._particles import Particles
 
 
 @eqx.filter_jit
-def on_lattice(home: Home, per_axis: int, capacity: int, dtype: np.dtype) -> Particles:
+def on_lattice(home: Home, per_axis: int, offset: float, capacity: int, dtype: np.dtype) -> Particles:
     """Return `per_axis` particles for each cell along each axis. See `ParticleMesh.lattice`."""
     blocks, ndim = home.blocks, home.decomposition.ndim
     numbers = np.int32 if math.prod(blocks.lengths) * per_axis**ndim < 2**31 else np.int64
@@ -29,7 +29,7 @@ def on_lattice(home: Home, per_axis: int, capacity: int, dtype: np.dtype) -> Par
             place = cells + jnp.asarray(per_axis * home.first_cell(axis), np.int32)
             inside = inside & (place < n)  # Blocks may be padded.
             number = number * n + place.astype(numbers)
-            positions.append(place.astype(dtype) * (jnp.asarray(length, dtype) / n))
+            positions.append((place.astype(dtype) + jnp.asarray(offset, dtype)) * (jnp.asarray(length, dtype) / n))
         padded = any(map(blocks.is_padded, range(ndim)))
         order = jnp.argsort(~inside, stable=True) if padded else slice(None)
         slots = lambda x: jnp.pad(x[order], [(0, capacity - len(number)), *[(0, 0)] * (x.ndim - 1)])

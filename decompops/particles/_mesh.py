@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped
 
 from .._common.byte_order import device_array, host_array
-from .._common.check import check_count, check_flag
+from .._common.check import check_count, check_flag, check_number
 from .._core.decomposition import Decomposition
 from .._core.layout import check_agreement
 from .._core.window import Window
@@ -23,7 +23,9 @@ from ._deposit import deposited, read_at
 from ._exchange import exchanged, grown
 from ._home import Home
 from ._lattice import on_lattice
-from ._particles import Particles, roomy
+from ._load import Load
+from ._meshes import loads
+from ._particles import Particles, slots
 from ._sample import sampled
 from ._sum import summed
 from ._windows import WindowName, window_of
@@ -73,51 +75,44 @@ class ParticleMesh(eqx.Module):
             check_flag("periodic", flag)
 
     def place(
-        self, positions: Shaped[np.ndarray, "n ndim"], *, capacity: int | None = None, **attributes: Any
+        self,
+        positions: Shaped[np.ndarray, "n ndim"],
+        *,
+        capacity: int | None = None,
+        room: float | int = 0.25,
+        **attributes: Any,
     ) -> Particles:
         """Place particles on the devices that own their cells. Every process passes the same arrays.
 
         **Arguments:**
 
         - `positions`: real coordinates of shape `(n, ndim)`, in units of the box.
-        - `capacity`: the number of slots of each device; by default a quarter more than the fullest device needs.
+        - `capacity`: the number of slots of each device; `None` to derive it from `room`.
+        - `room`: how many more slots than particles the fullest device has, as a part of these particles: by default a
+            quarter. There are at least eight more. A `capacity` overrides it.
         - `attributes`: arrays of shape `(n, ...)` and of any dtype, by name.
 
         **Returns:** the particles, in the order of `positions` on each device.
 
-        **Raises:** `ValueError` for arrays of other shapes, for positions that are not finite, and for a `capacity`
-        that is too small.
+        **Raises:** `ValueError` for arrays of other shapes, for positions that are not finite, for a `capacity` that is
+        too small, and for a negative `room`.
         """
-        dec, positions = self.decomposition, host_array(positions)
-        if positions.ndim != 2 or positions.shape[1] != self._ndim or not np.issubdtype(positions.dtype, np.floating):
-            raise ValueError(
-                f"`positions` must be real numbers of shape (n, {self._ndim}); got {positions.shape} {positions.dtype}."
-            )
-        arrays = {"positions": positions} | {name: host_array(value) for name, value in attributes.items()}
+        dec, positions = self.decomposition, self._on_host(positions)
+        arrays = {name: host_array(value) for name, value in attributes.items()}
         for name, array in arrays.items():
             if array.shape[:1] != positions.shape[:1]:
                 raise ValueError(
                     f"`{name}` must have one row for each of {len(positions)} particles; got {array.shape}."
                 )
             check_agreement(dec.mesh, array, name, "the name")
-        if not np.isfinite(positions).all():
-            bad = int(np.argmax(~np.isfinite(positions).all(axis=1)))
-            raise ValueError(f"`positions` must be finite; got {positions[bad]} for particle {bad}.")
         home = self._home
         owners = np.asarray(home.owners(positions, dec.box_lengths))
         counts = np.bincount(owners, minlength=home.devices)
-        if capacity is None:
-            capacity = roomy(counts.max(initial=0))
-        elif check_count("capacity", capacity) < counts.max(initial=0):
-            device = int(np.argmax(counts))
-            raise ValueError(
-                f"`capacity` must be at least {counts[device]}, the number of particles on device {device}; got "
-                f"{capacity}."
-            )
+        capacity = slots(counts, capacity, room)
         order = np.argsort(owners, kind="stable")
         starts = np.cumsum(counts) - counts
 
-        def slots(array: np.ndarray) -> Array:
+        def in_slots(array: np.ndarray) -> Array:
             shape = (home.devices * capacity, *array.shape[1:])
 
             def block(index):
@@ -127,25 +122,36 @@ class ParticleMesh(eqx.Module):
 
             return jax.make_array_from_callback(shape, home.sharding, block)
 
-        placed = {name: slots(array) for name, array in arrays.items()}
+        placed = {name: in_slots(array) for name, array in arrays.items()}
         everywhere = NamedSharding(dec.mesh, PartitionSpec())
         number = lambda values: jax.device_put(values.astype(np.int32), everywhere)
-        return Particles(placed.pop("positions"), placed, number(counts), number(counts), number(np.zeros_like(counts)))
+        return Particles(in_slots(positions), placed, number(counts), number(counts), number(np.zeros_like(counts)))
 
-    def lattice(self, per_axis: int = 1, *, capacity: int | None = None, dtype: Any = None) -> Particles:
+    def lattice(
+        self,
+        per_axis: int = 1,
+        *,
+        offset: float | int = 0.0,
+        capacity: int | None = None,
+        room: float | int = 0.25,
+        dtype: Any = None,
+    ) -> Particles:
         """Return particles at equal distances, each on its device. Nothing is computed on the host.
 
         **Arguments:**
 
         - `per_axis`: the number of particles for each cell along each axis. With 1, there is a particle at each point
             of the grid.
-        - `capacity`: the number of slots of each device; by default a quarter more than the particles need.
+        - `offset`: how far all particles are shifted along each axis, in distances between two particles: from 0 up to,
+            but not including, 1. With 0.5 and one particle for each cell, they are in the centres of the cells.
+        - `capacity`, `room`: the number of slots of each device, as in `place`.
         - `dtype`: the real dtype of the positions; `None` for JAX's default.
 
         **Returns:** particles with the attribute `id`: their number in the order of the whole lattice, with the last
         axis fastest.
 
-        **Raises:** `ValueError` for a `capacity` that is too small, and for more particles than integers can count.
+        **Raises:** `ValueError` for an `offset`, a `capacity` or a `room` out of range, and for more particles than
+        integers can count.
         """
         k, blocks, home = check_count("per_axis", per_axis), self.decomposition.blocks(-1), self._home
         total = math.prod(blocks.lengths) * k**self._ndim
@@ -154,14 +160,10 @@ class ParticleMesh(eqx.Module):
                 f"`per_axis` must be such that JAX's integers can count all particles; got {total} particles. Call "
                 '`jax.config.update("jax_enable_x64", True)`.'
             )
+        if not 0 <= check_number("offset", offset) < 1:
+            raise ValueError(f"`offset` must be at least 0 and less than 1; got {offset!r}.")
         most = math.prod(blocks.block_shape) * k**self._ndim
-        if capacity is None:
-            capacity = roomy(most)
-        elif check_count("capacity", capacity) < most:
-            raise ValueError(
-                f"`capacity` must be at least {most}, the number of particles on device 0; got {capacity}."
-            )
-        return on_lattice(home, k, capacity, real_dtype(dtype))
+        return on_lattice(home, k, float(offset), slots([most], capacity, room), real_dtype(dtype))
 
     def sample(self, density: Float[Array | np.ndarray, "*grid"], key: Key[Array, ""], *, capacity: int) -> Particles:
         """Draw particles from a density (a Poisson process). The same key gives the same particles on every mesh.
@@ -312,10 +314,43 @@ class ParticleMesh(eqx.Module):
         order = np.argsort(found["id"], kind="stable")
         return {name: array[order] for name, array in found.items()}
 
+    def loads(self, p: Particles | Float[np.ndarray, "n ndim"]) -> dict[tuple[int, ...], Load]:
+        """Return how evenly particles would be spread over each mesh of as many devices: the best mesh first.
+
+        !!! example
+
+            ```python
+            sizes, load = next(iter(pm.loads(positions).items()))
+            mesh = jax.make_mesh(sizes, ("x", "y"))
+            ```
+
+        **Arguments:** `p`, particles on their devices, or the same NumPy array of their positions on every process.
+
+        **Returns:** the `Load` for each choice of numbers of devices along the first axes of the grid, such as (2, 4)
+        for pencils and (8, 1) for slabs of a grid of three axes. Without `pad=True`, only choices that divide the grid.
+
+        **Raises:** `ValueError` for positions of another shape, or that are not finite. The method reads numbers of the
+        devices, so it cannot be called inside `jax.jit`.
+        """
+        return loads(self._home, p if isinstance(p, Particles) else self._on_host(p))
+
     @property
     def sharding(self) -> NamedSharding:
         """The sharding of arrays with one row for each slot."""
         return self._home.sharding
+
+    def _on_host(self, positions: Any) -> np.ndarray:
+        """Return finite positions. Raises `ValueError` for other numbers and shapes."""
+        positions = host_array(positions)
+        if positions.ndim != 2 or positions.shape[1] != self._ndim or not np.issubdtype(positions.dtype, np.floating):
+            raise ValueError(
+                f"`positions` must be real numbers of shape (n, {self._ndim}); got {positions.shape} {positions.dtype}."
+            )
+        check_agreement(self.decomposition.mesh, positions, "positions", "the name")
+        if not np.isfinite(positions).all():
+            bad = int(np.argmax(~np.isfinite(positions).all(axis=1)))
+            raise ValueError(f"`positions` must be finite; got {positions[bad]} for particle {bad}.")
+        return positions
 
     @property
     def _ndim(self) -> int:

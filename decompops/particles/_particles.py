@@ -11,6 +11,8 @@ from jax.core import Tracer
 from jaxtyping import Float, Int, Shaped
 
 from .._common.byte_order import device_array
+from .._common.check import check_count, check_number
+from ._load import Load
 
 
 class Particles(eqx.Module):
@@ -48,6 +50,11 @@ class Particles(eqx.Module):
     def capacity(self) -> int:
         """The number of slots of each device."""
         return self.positions.shape[0] // self.counts.shape[0]
+
+    @property
+    def load(self) -> Load:
+        """How evenly the particles are spread over the devices. `load.ratio` may be used inside `jax.jit`."""
+        return Load(self.counts)
 
     def __getitem__(self, name: str) -> Shaped[Array, "slots ..."]:
         return self.attributes[name]
@@ -90,11 +97,22 @@ class Particles(eqx.Module):
             device = int(np.argmax(needed))
             raise ValueError(
                 f"`capacity` must be at least {needed[device]}, the number of particles on device {device}; got "
-                f"{self.capacity}. No particle was moved. Call `pm.exchange(pm.grow(p, {roomy(needed[device])}))`."
+                f"{self.capacity}. No particle was moved. Call `pm.exchange(pm.grow(p, {slots(needed)}))`."
             )
         return self
 
 
-def roomy(count: Any) -> int:
-    """Return a capacity for a device with `count` particles."""
-    return int(count) + max(int(count) // 4, 8)
+def slots(counts: Any, capacity: Any = None, room: Any = 0.25) -> int:
+    """Return the number of slots of each device, for devices with these numbers of particles.
+
+    See `ParticleMesh.place`. Raises `ValueError` for a `capacity` that is too small.
+    """
+    device = int(np.argmax(counts))
+    most, room = int(counts[device]), check_number("room", room, least=0)
+    if capacity is None:
+        return most + max(int(most * room), 8)
+    if check_count("capacity", capacity) < most:
+        raise ValueError(
+            f"`capacity` must be at least {most}, the number of particles on device {device}; got {capacity}."
+        )
+    return int(capacity)

@@ -38,5 +38,5 @@ def window_of(window: str | Window) -> Window:
     if isinstance(window, Window):
         return window
     if window not in names:
-        raise ValueError(f"`window` must be one of {names}; got {window!r}.")
+        raise ValueError(f"`window` must be one of {names} or a `Window`; got {window!r}.")
     return spline(names.index(window) + 1)

@@ -48,6 +48,7 @@ PARTICLES = "positions, m = np.random.default_rng(0).random((20, 3)), np.ones(20
 # `prepared` does not define all names that these examples use. This code defines the missing names.
 GIVEN = {
     "_backend/mpi/backend.py::thread": "power = np.sum",
+    "_core/window.py::Window": "dec = fft.decomposition",
     "io/_checkpoints.py::Checkpoints": f"{FLAT}; {SOLVER}; {STATE}; step = 1; model = memory = {{}}",
     "io/_snapshot.py::write": "p = u",
     "io/_snapshot.py::Writer": "class solver: rollout = lambda u, steps: (u, None)\n"
@@ -60,6 +61,7 @@ GIVEN = {
     "particles/_kick_drift_kick.py::KickDriftKick": f"{MOVING}; p = p.replace(velocity=p.positions)",
     "particles/_mesh.py::ParticleMesh": PARTICLES,
     "particles/_mesh.py::contrast": MOVING,
+    "particles/_mesh.py::loads": f"{PARTICLES}; {MOVING}",
     "particles/_modes.py::Deconvolution": MOVING,
     "particles/_nufft.py::NUFFT": f"{PARTICLES}; dec, c = fft.decomposition, np.ones(20)",
     "particles/_particles.py::Particles": f"{PARTICLES}; {MOVING}; v = dt = 1",

@@ -13,6 +13,16 @@ for corner in np.ndindex(2, 2, 2):
     share = np.prod(np.where(corner, cells - first, 1 - cells + first), axis=1)
     np.add.at(expected, tuple(((first + corner) % 32).T), share)
 np.testing.assert_allclose(dec.gather(density), expected, atol=1e-3)
+quartic = np.zeros((32, 32, 32))
+first = np.floor(cells - 1.5).astype(int)
+for corner in np.ndindex(5, 5, 5):
+    share = np.prod(spline(cells - first - corner), axis=1)
+    np.add.at(quartic, tuple(((first + corner) % 32).T), share)
+np.testing.assert_allclose(dec.gather(smoothed), quartic, atol=1e-3)
+by_mesh = pm.loads(clustered)
+assert list(by_mesh) == [(1, 8), (2, 4), (4, 2), (8, 1)]
+assert by_mesh[1, 8].ratio < 1.1
+np.testing.assert_allclose(by_mesh[8, 1].ratio, 5, rtol=0.05)
 assert momentum.shape == (3, 32, 32, 32)
 assert speed.shape == p.positions.shape
 np.testing.assert_array_equal(pm.gather(last)["id"], np.arange(5000))

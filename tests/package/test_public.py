@@ -60,7 +60,8 @@ SUBPACKAGES = {
         "spmd_to_mpmd_reshard",
     },
     dops.particles: {
-        *("Cosmology", "Deconvolution", "Gravity", "KickDriftKick", "NUFFT", "ParticleMesh", "Particles"),
+        *("Cosmology", "Deconvolution", "Gravity", "KickDriftKick", "Load", "NUFFT", "ParticleMesh", "Particles"),
+        "Window",
     },
     dops.nn: {
         *("FNO", "FNO2D", "FNO3D", "HaloConv", "HaloConv2D", "HaloConv3D", "SpectralConv", "SpectralConv2D"),

@@ -108,19 +108,47 @@ def test_exchange(grid, distribution, backend):
     np.testing.assert_array_equal(moved.counts, counts)
 
 
-@pytest.mark.parametrize("per_axis", [1, 2])
+@pytest.mark.parametrize(("per_axis", "offset"), [(1, 0), (2, 0), (1, 0.5), (2, 0.999999)])
 @pytest.mark.parametrize("grid", ["pencils", "uneven pencils", "uneven slabs", "one device"])
-def test_lattice(grid, per_axis):
+def test_lattice(grid, per_axis, offset):
     dec, periodic = grid_of(grid)
     pm = particles.ParticleMesh(dec, "cic", periodic)
-    p = pm.lattice(per_axis)
-    points = [np.arange(per_axis * n) * length / (per_axis * n) for n, length in zip(dec.shape, dec.box_lengths)]
+    p = pm.lattice(per_axis, offset=offset)
+    along = zip([per_axis * n for n in dec.shape], dec.box_lengths)
+    points = [(np.arange(n) + offset) * length / n for n, length in along]
     expected = np.stack(np.meshgrid(*points, indexing="ij"), axis=-1).reshape(-1, dec.ndim)
     np.testing.assert_allclose(pm.gather(p)["positions"], expected, atol=1e-14)
     moved = pm.exchange(p).check()
     np.testing.assert_array_equal(pm.gather(moved)["id"], np.arange(len(expected)))
-    if per_axis == 1:
+    np.testing.assert_array_equal(moved.counts, p.counts)
+    if per_axis == 1 and (offset == 0 or all(periodic)):
         np.testing.assert_allclose(dec.gather(pm.deposit(p)), 1, atol=1e-12)
+
+
+@pytest.mark.parametrize("offset", [0.5, 1 - 2.0**-24])
+@pytest.mark.parametrize("grid", ["pencils", "uneven pencils"])
+def test_lattice_at_the_edges_of_cells(grid, offset):
+    """In single precision, the largest offset rounds to the next edge, which another device may own."""
+    dec, periodic = grid_of(grid)
+    pm = particles.ParticleMesh(dec, "cic", periodic)
+    p = pm.lattice(offset=offset, dtype=np.float32)
+    x = pm.gather(p)["positions"].astype(float)
+    expected = clouds.deposit("cic", x, np.ones(len(x)), dec.shape, dec.box_lengths, periodic)
+    np.testing.assert_allclose(dec.gather(pm.deposit(p)), expected, atol=1e-5)
+    moved = pm.exchange(p).check()
+    np.testing.assert_array_equal(pm.gather(moved)["id"], np.arange(len(x)))
+    np.testing.assert_allclose(dec.gather(pm.deposit(moved)), expected, atol=1e-5)
+
+
+def test_room():
+    """Slots for particles that arrive: a part of those on the fullest device, and at least eight."""
+    dec, periodic = grid_of("pencils")
+    pm, x = particles.ParticleMesh(dec, "cic", periodic), positions_of("one cell", dec)
+    for room, more in ((0.25, 75), (0.5, 150), (1, 300), (0, 8)):
+        assert pm.place(x, room=room).capacity == COUNT + more
+        assert pm.lattice(4, room=room).capacity == 4**3 * 64 + max(int(4**3 * 64 * room), 8)
+    assert pm.place(x).capacity == pm.place(x, room=0.25).capacity
+    assert pm.place(x, capacity=COUNT, room=1).capacity == COUNT
 
 
 @pytest.mark.parametrize("grid", ["pencils", "uneven slabs", "one device"])
@@ -304,7 +332,7 @@ def test_errors(plain):
     with pytest.raises(TypeError, match="`decomposition` must be a `Decomposition`; got"):
         mesh(dec.mesh)
     dec = plain.Decomposition(dec.mesh, shape=dec.shape)
-    with pytest.raises(ValueError, match=r"`window` must be one of \('ngp', 'cic', 'tsc', 'pcs'\); got 'cubic'"):
+    with pytest.raises(ValueError, match=r"one of \('ngp', 'cic', 'tsc', 'pcs'\) or a `Window`; got 'cubic'"):
         mesh(dec, "cubic")
     with pytest.raises(ValueError, match="`periodic` must be a bool, or one for each of 2 axes; got"):
         mesh(dec, "cic", (True,))
@@ -316,6 +344,11 @@ def test_errors(plain):
         pm.place(np.zeros((3, 2)), m=np.ones(2))
     with pytest.raises(ValueError, match=r"`capacity` must be at least 3, the number of particles on device 0; got 2"):
         pm.place(np.zeros((3, 2)), capacity=2)
+    with pytest.raises(ValueError, match=r"`room` must be a finite number of at least 0; got -0\.1"):
+        pm.lattice(room=-0.1)
+    for offset in (-0.5, 1.0):
+        with pytest.raises(ValueError, match=f"`offset` must be at least 0 and less than 1; got {offset}"):
+            pm.lattice(offset=offset)
     p = pm.place(np.zeros((3, 2)), id=np.arange(3))
     with pytest.raises(ValueError, match=r"`values` must have one row for each of \d+ slots; got \(3,\)"):
         pm.deposit(p, np.ones(3))
