@@ -8,4 +8,5 @@ from ._load import Load as Load
 from ._mesh import ParticleMesh as ParticleMesh
 from ._modes import Deconvolution as Deconvolution
 from ._nufft import NUFFT as NUFFT
+from ._nufft_type3 import NUFFTType3 as NUFFTType3
 from ._particles import Particles as Particles

@@ -290,7 +290,7 @@ class ParticleMesh(eqx.Module):
 
         **Returns:** the sum, of shape `(*components)`.
         """
-        return summed(self._home, p, _of_slots(p, values))
+        return summed(self._home, p, of_slots(p, values))
 
     def mean(self, p: Particles, values: Shaped[Array | np.ndarray, "slots ..."]) -> Shaped[Array, "..."]:
         """Return the mean of real or complex `values` over all particles: `sum`, divided by the number of particles."""
@@ -366,13 +366,13 @@ def _values(p: Particles, values: Any) -> Array | None:
     """Return the values of the particles that are deposited; `None` stands for one each."""
     if values is None:
         return None
-    values = _of_slots(p, values)
+    values = of_slots(p, values)
     if not jnp.issubdtype(values.dtype, jnp.inexact):
         raise TypeError(f"`values` must be real or complex numbers; got {values.dtype}.")
     return values
 
 
-def _of_slots(p: Particles, values: Any) -> Array:
+def of_slots(p: Particles, values: Any) -> Array:
     """Return `values` as an array. Raises `ValueError` unless it has one row for each slot."""
     values = device_array(values)
     if values.shape[:1] != p.positions.shape[:1]:

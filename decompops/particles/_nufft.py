@@ -80,10 +80,8 @@ class NUFFT(eqx.Module):
         """The particles and the fine grid that they are deposited on. Its methods place, exchange and gather them."""
         dec, window = self.decomposition, semicircle(self.tolerance, self.oversampling)
         assert window is not None
-        parts = dec.pencil(dec.ndim - 1, dec.shape).parts
-        least = [max(math.ceil(self.oversampling * n), 2 * window.width) for n in dec.shape]
-        fine = tuple(_fast_length(n, math.lcm(2, count)) for n, count in zip(least, parts))
-        return ParticleMesh(Decomposition(dec, shape=fine, pad=True), window)
+        shape = fine_grid(dec, [max(self.oversampling * n, 2.0 * window.width) for n in dec.shape])
+        return ParticleMesh(Decomposition(dec, shape=shape, pad=True), window)
 
     def type1(self, p: Particles, strengths: Shaped[Array | np.ndarray, "slots ..."]) -> Inexact[Array, "*spectrum"]:
         """Return the sum of the waves of all particles: `sum_j c_j exp(-i k x_j)` for each mode `k`.
@@ -100,7 +98,7 @@ class NUFFT(eqx.Module):
         `ValueError` for another number of slots, and for a precision that is too low for the tolerance.
         """
         strengths = device_array(strengths)
-        self._check_precision("strengths", p, strengths)
+        check_precision(self.tolerance, "strengths", p, strengths)
         if self.real and jnp.iscomplexobj(strengths):
             raise TypeError(f"`strengths` must be real with `real=True`; got {strengths.dtype}.")
         return _type1(self, p, strengths)
@@ -120,21 +118,9 @@ class NUFFT(eqx.Module):
         **Raises:** `ValueError` for a spectrum of another shape, and for a precision that is too low for the tolerance.
         """
         spectrum = device_array(spectrum)
-        self._check_precision("spectrum", p, spectrum)
+        check_precision(self.tolerance, "spectrum", p, spectrum)
         FFT(self.decomposition, real=self.real).out_layout.check(spectrum, "spectrum")
         return _type2(self, p, spectrum)
-
-    def _check_precision(self, name: str, p: Particles, values: Array) -> None:
-        """Raise an error for values that are not inexact, or if rounding errors exceed the tolerance."""
-        if not jnp.issubdtype(values.dtype, jnp.inexact):
-            raise TypeError(f"`{name}` must be real or complex numbers; got {values.dtype}.")
-        for what, dtype in (("positions", p.positions.dtype), (name, values.dtype)):
-            least = 8 * float(jnp.finfo(dtype).eps)
-            if self.tolerance < least:
-                raise ValueError(
-                    f"`tolerance` must be at least {least:.0e} for {dtype} {what}; got {self.tolerance!r}. Pass a "
-                    f"larger tolerance, or {what} of double precision."
-                )
 
     def _fft(self, norm: Any) -> FFT:
         """Return the transform of the fine grid that keeps only the modes."""
@@ -162,6 +148,25 @@ def _type2(nufft: NUFFT, p: Particles, spectrum: Array) -> Array:
     series = nufft._fft("forward").inverse  # It is not scaled, and shares out the Nyquist modes.
     spectrum = pad(spectrum, series.in_layout.blocks)
     return nufft.particle_mesh.read(p, series(nufft._deconvolved(spectrum, 1.0)))
+
+
+def check_precision(tolerance: float, name: str, p: Particles, values: Array) -> None:
+    """Raise an error for values that are not inexact, or if rounding errors exceed the tolerance."""
+    if not jnp.issubdtype(values.dtype, jnp.inexact):
+        raise TypeError(f"`{name}` must be real or complex numbers; got {values.dtype}.")
+    for what, dtype in (("positions", p.positions.dtype), (name, values.dtype)):
+        least = 8 * float(jnp.finfo(dtype).eps)
+        if tolerance < least:
+            raise ValueError(
+                f"`tolerance` must be at least {least:.0e} for {dtype} {what}; got {tolerance!r}. Pass a larger "
+                f"tolerance, or {what} of double precision."
+            )
+
+
+def fine_grid(decomposition: Decomposition, least: list[float]) -> tuple[int, ...]:
+    """Return a grid of at least so many points along each axis, which the mesh divides and an FFT transforms fast."""
+    parts = decomposition.pencil(decomposition.ndim - 1, decomposition.shape).parts
+    return tuple(_fast_length(math.ceil(n), math.lcm(2, count)) for n, count in zip(least, parts))
 
 
 def _fast_length(least: int, step: int) -> int:

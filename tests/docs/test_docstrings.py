@@ -64,6 +64,7 @@ GIVEN = {
     "particles/_mesh.py::loads": f"{PARTICLES}; {MOVING}",
     "particles/_modes.py::Deconvolution": MOVING,
     "particles/_nufft.py::NUFFT": f"{PARTICLES}; dec, c = fft.decomposition, np.ones(20)",
+    "particles/_nufft_type3.py::NUFFTType3": f"{PARTICLES}; dec, c, wavenumbers = fft.decomposition, m, positions",
     "particles/_particles.py::Particles": f"{PARTICLES}; {MOVING}; v = dt = 1",
     "pde/_channel.py::Channel": "velocity = np.zeros((3, 17, 16, 16))",
     "pde/_equation.py::state_transform": "field = velocity",

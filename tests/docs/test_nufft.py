@@ -14,6 +14,8 @@ close(np.asarray(spectrum), expected)
 at_points = np.einsum("klm,jk,jl,jm->j", expected, *waves, optimize=True)
 close(pm.gather(p.replace(v=values))["v"], at_points)
 close(as_finufft, np.fft.fftshift(sums(strengths, *waves)))
+phases = np.exp(-1j * wavenumbers @ (points - np.pi).T)
+close(type3.wavenumber_mesh.gather(k.replace(t=transform))["t"], phases @ strengths, 1e-7)
 turned = [np.exp(1j * (points[:, i, None] + 0.01) * np.fft.fftfreq(n, 1 / n)) for i, n in enumerate(dec.shape)]
 for i, n in enumerate(dec.shape):
     turned[i][:, n // 2] = np.cos((points[:, i] + 0.01) * (n // 2))

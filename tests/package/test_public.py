@@ -60,8 +60,8 @@ SUBPACKAGES = {
         "spmd_to_mpmd_reshard",
     },
     dops.particles: {
-        *("Cosmology", "Deconvolution", "Gravity", "KickDriftKick", "Load", "NUFFT", "ParticleMesh", "Particles"),
-        "Window",
+        *("Cosmology", "Deconvolution", "Gravity", "KickDriftKick", "Load", "NUFFT", "NUFFTType3"),
+        *("ParticleMesh", "Particles", "Window"),
     },
     dops.nn: {
         *("FNO", "FNO2D", "FNO3D", "HaloConv", "HaloConv2D", "HaloConv3D", "SpectralConv", "SpectralConv2D"),
