@@ -31,8 +31,7 @@ import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
-from decompops.particles import ParticleMesh, Particles
-from decompops.spectral import InverseDivergence
+from decompops.particles import Gravity, KickDriftKick, ParticleMesh, Particles
 from jax import Array
 from scipy.optimize import newton
 from scipy.special import ndtri, wofz
@@ -82,39 +81,21 @@ def quiet_start(count: int, lengths: tuple[float, ...], drift: float) -> tuple[n
     return others[:, :ndim] * lengths, velocities
 
 
-def electric_field(fft: dops.FFT, pm: ParticleMesh, p: Particles) -> Array:
-    """Return the field E on the grid, of shape `(ndim, nx, ...)`."""
-    density = pm.deposit(p)
-    return InverseDivergence(fft)(1 - density / fft.decomposition.mean(density))
-
-
-def simulate(fft: dops.FFT, p: Particles, amplitude: Array | float, steps: int, dt: float):
-    """Displace particles by a wave, and take steps by a leapfrog.
-
-    Returns the last particles, the history, and how many slots a device needed at most.
-    """
+def simulate(fft: dops.FFT, p: Particles, amplitude: Array | float, steps: int, dt: float) -> tuple[Particles, History]:
+    """Displace particles by a wave, and take steps by a leapfrog. Return the last particles and the history."""
     pm, k = ParticleMesh(fft.decomposition, "tsc"), 2 * jnp.pi / fft.box_lengths[0]
+    # Electrons repel each other: the strength is negative, and such that their mean density is one.
+    repulsion = Gravity(pm, -math.prod(fft.box_lengths) / jnp.sum(p.counts).astype(p.positions.dtype))
 
-    def field(p: Particles) -> tuple[Array, Array]:
-        """Return the acceleration of each particle, and the energy of the field per electron."""
-        e = electric_field(fft, pm, p)
-        return -pm.read(p, e), fft.decomposition.mean(jnp.sum(e**2, axis=0)) / 2
-
-    @jax.checkpoint
-    def step(state: tuple[Particles, Array], _: None) -> tuple[tuple[Particles, Array], tuple[History, Array]]:
-        p, acceleration = state
-        v = p["velocity"] + dt / 2 * acceleration
-        p = pm.exchange(p.replace(p.positions + dt * v, velocity=v))
-        acceleration, energy = field(p)
-        p = p.replace(velocity=p["velocity"] + dt / 2 * acceleration)
+    def observe(t: Array, p: Particles) -> History:
         kinetic = pm.mean(p, jnp.sum(p["velocity"] ** 2, axis=1)) / 2
         wave = 2 * pm.mean(p, jnp.cos(k * p.positions[:, 0]))
-        return (p, acceleration), (History(wave, energy, kinetic), jnp.max(p.needed))
+        return History(wave, fft.decomposition.mean(jnp.sum(repulsion.field(p) ** 2, axis=0)) / 2, kinetic)
 
     wave = -amplitude / k * jnp.sin(k * p.positions[:, 0])
     p = pm.exchange(p.replace(p.positions.at[:, 0].add(wave)))
-    (p, _), (history, needed) = jax.lax.scan(step, (p, field(p)[0]), length=steps)
-    return p, history, needed.max()
+    leapfrog = KickDriftKick(pm, repulsion, dt * jnp.arange(steps + 1.0))
+    return leapfrog.rollout(p, every=1, observe=observe)
 
 
 def theory(k: float, drift: float) -> complex:
@@ -213,9 +194,9 @@ def main(argv: list[str] | None = None):
         p = pm.place(positions, velocity=velocity, capacity=capacity)
         if args.gradient:
             return check_gradient(fft, p, args.amplitude, dt)
-        p, history, needed = jax.jit(lambda p: simulate(fft, p, args.amplitude, steps, dt))(p)
-        if needed > capacity:
-            raise SystemExit(f"A device needs {needed} slots, but has {capacity}; use a larger --slots.")
+        p, history = jax.jit(lambda p: simulate(fft, p, args.amplitude, steps, dt))(p)
+        if p.overflows:
+            raise SystemExit(f"A device needs {p.needed.max()} slots, but has {capacity}; use a larger --slots.")
         electrons = pm.gather(p)
     time = dt * np.arange(1, steps + 1)
     history = History(*map(np.asarray, history))
