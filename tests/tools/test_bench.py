@@ -4,6 +4,7 @@ import importlib.util
 import json
 import math
 import re
+import time
 
 import jax
 import numpy as np
@@ -258,3 +259,22 @@ def test_limits_of_the_halo_exchange(mesh, axis, cells):
         block = math.prod(shape) * 4 // 8
         assert program["least_communicated_bytes"] == layers * block // cells
         assert program["block_bytes"] == block // cells * (cells + layers)
+
+
+def test_a_slow_contestant_is_timed_once(monkeypatch):
+    monkeypatch.setattr(bench, "_SLOW_SECONDS", 0.05)
+    calls = []
+
+    def contestant(seconds: float) -> Contestant:
+        def compute():
+            calls.append(seconds)
+            time.sleep(seconds)
+            return np.ones(1)
+
+        return Contestant(compute, note="a note")
+
+    entrants = [("decompops", lambda: contestant(0), np.ones(1)), ("a peer", lambda: contestant(0.3), np.ones(1))]
+    ours, peer = bench.compare(iter(entrants), 0.0, 5)
+    assert calls.count(0.3) == 3  # One call checks its answer, one call shows that it is slow, and one call is timed.
+    assert peer["median_s"] == peer["min_s"] >= 0.3
+    assert (ours["note"], peer["note"]) == ("a note", "a note; timed once")

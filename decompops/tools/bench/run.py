@@ -243,36 +243,49 @@ def _time(contestants: list[tuple[dict[str, Any], Contestant]], repeats: int) ->
 
     Each repeat begins with a different contestant, so a regular disturbance of the machine does not always slow the
     same contestant. All processes start a turn together. The time of a turn is the time of the slowest process. A fast
-    contestant runs several times in its turn.
+    contestant runs several times in its turn. A contestant that is slow, and three times as slow as the first one, has
+    a single turn.
     """
-    calls = _calls_of_turns([contestant for _, contestant in contestants])
-    times = np.zeros((len(contestants), repeats))
+    once = _seconds_of_calls([contestant for _, contestant in contestants])
+    calls = [min(1000, math.ceil(_LEAST_SECONDS / one)) for one in once]
+    turns = [1 if one > max(_SLOW_SECONDS, 3 * once[0]) else repeats for one in once]
+    times = np.full((len(contestants), repeats), np.nan)
     for repeat in range(repeats):
         for i in range(len(contestants)):
             turn = (repeat + i) % len(contestants)
-            times[turn, repeat] = _seconds(contestants[turn][1], calls[turn])
+            if repeat < turns[turn]:
+                times[turn, repeat] = _seconds(contestants[turn][1], calls[turn])
     several = jax.process_count() > 1
     if several:
         times = np.max(multihost_utils.process_allgather(times), axis=0)
-    for (row, _), seconds in zip(contestants, times.tolist()):
-        row["median_s"], row["min_s"] = statistics.median(seconds), min(seconds)
+    for (row, _), number, seconds in zip(contestants, turns, times.tolist()):
+        row["median_s"], row["min_s"] = statistics.median(seconds[:number]), min(seconds[:number])
+        if number < repeats:
+            row["note"] = "; ".join(filter(None, (row["note"], "timed once")))
     ours = contestants[0][0] if contestants else {}
     if ours.get("name") == "decompops":
         for row, _ in contestants:
             row["ratio"] = ours["median_s"] / row["median_s"]
 
 
-def _calls_of_turns(contestants: list[Contestant]) -> list[int]:
-    """Return the number of calls in a turn of each contestant, so that a turn lasts at least about `_LEAST_SECONDS`.
+def _seconds_of_calls(contestants: list[Contestant]) -> list[float]:
+    """Return about how long one call of each contestant takes in the slowest process.
 
-    Processes start a turn up to 0.1 ms apart, so a turn must last much longer than 0.1 ms.
+    Processes start a turn up to 0.1 ms apart, so a turn must last much longer than 0.1 ms. This takes the number of
+    calls that these times tell. Only fast contestants are called more than once here.
     """
-    seconds = np.array([[_seconds(contestant, 3) for contestant in contestants] for _ in range(3)])
-    slowest = np.max(multihost_utils.process_allgather(seconds.min(axis=0)).reshape(-1, len(contestants)), axis=0)
-    return [min(1000, math.ceil(_LEAST_SECONDS / one)) for one in slowest.tolist()]
+
+    def slowest(seconds: list[float]) -> list[float]:
+        return np.max(multihost_utils.process_allgather(np.array(seconds)).reshape(-1, len(seconds)), axis=0).tolist()
+
+    once = slowest([_seconds(contestant, 1) for contestant in contestants])
+    fast = [one < _SLOW_SECONDS for one in once]
+    several = lambda contestant: min(_seconds(contestant, 3) for _ in range(3))
+    return slowest([several(x) if is_fast else one for x, one, is_fast in zip(contestants, once, fast)])
 
 
-_LEAST_SECONDS = 2e-2
+# A turn lasts at least the first of these times. Contestants whose calls take longer than the second one are slow.
+_LEAST_SECONDS, _SLOW_SECONDS = 2e-2, 1.0
 
 
 def _seconds(contestant: Contestant, calls: int) -> float:
