@@ -1,13 +1,17 @@
-"""Two primitives, each the other's transpose: `deposit` adds values to a block at points, `read` reads it there.
+"""A primitive with which points deposit values on a block and read it, and all derivatives of both.
 
-Both are linear in values and fields, and nonlinear in the coordinates of the points. The derivative by a coordinate is
-the same primitive with the derivative of the window along that axis. So all derivatives, of every order, are again
-these two primitives, and nothing of the size of points times touched cells is ever stored.
+Its results are the partial derivatives of two numbers that depend on arrays with one entry for each point and on a
+block. The first is the sum of what all points read, times their values. It is linear in the values and in the block.
+Its derivative by the block is a deposit, that by the values is a read. The second number is the change of the first as
+the coordinates of the points move along given directions, and has one linear argument more. Its derivative by the
+directions are slopes. So the transposes of these operators are again these operators. Their derivatives by coordinates
+are, too, with the derivative of the window along an axis: derivatives of every order need nothing else, and nothing of
+the size of points times touched cells is ever stored.
 """
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +23,12 @@ from jax.interpreters import ad, batching, mlir
 from .._backend.native.points import has_kernel, run_points
 from .._common.broadcast import aligned
 from .window import Window
+
+
+# The arrays of one call, in this order: directions of shape `(n, ndim)`, values of shape `(*batch, n)` and blocks of
+# shape `(*batch, *cloud.shape)`. The result is one of them; the others are operands. Without directions, points do not
+# move.
+Kind = Literal["along", "values", "block"]
 
 
 @dataclass(frozen=True)
@@ -48,57 +58,147 @@ class Cloud:
         return replace(self, orders=tuple(order + (i == axis) for i, order in enumerate(self.orders)))
 
 
-def deposit(cloud: Cloud, points: Array, values: Array) -> Array:
+class Frame(NamedTuple):
+    """The positions of the points in a device's slots, and how they become coordinates in cells of its block.
+
+    Compiled programs round differently, so a point on the edge of a block may come out a rounding error outside. It is
+    moved onto the edge. Points that are farther outside, or not finite, are not at home, and all results are NaN.
+
+    - `positions`: numbers of shape `(n, ndim)`.
+    - `scale`: the number of cells in a unit of length along each axis.
+    - `lines`: seven numbers for each axis, `(first, period, start, low, high, tolerance, shift)`. A coordinate is
+        `position * scale - first`. If `period` is positive, it is brought between `start` and `start + period`. Then it
+        is at home from `low` to below `high`, or outside by at most `tolerance`. At last, `shift` is added.
+    - `live`: the number of points, which are in the first slots. What other slots contain has no meaning.
+    """
+
+    positions: Array
+    scale: Array
+    lines: Array
+    live: Array
+
+
+def deposit(cloud: Cloud, frame: Frame, values: Array) -> Array:
     """Return the sum of the clouds of all points.
 
-    **Arguments:**
-
-    - `points`: coordinates of shape `(n, ndim)`, in cells from the first cell of the block.
-    - `values`: real or complex numbers of shape `(*batch, n)`.
+    **Arguments:** `values`, real or complex numbers of shape `(*batch, n)`.
 
     **Returns:** an array of shape `(*batch, *cloud.shape)` and of the dtype of `values`.
     """
-    return deposit_p.bind(points, values, cloud=cloud)
+    return points_p.bind(*frame, values, cloud=cloud, takes=("values",), gives="block")
 
 
-def read(cloud: Cloud, points: Array, block: Array) -> Array:
+def read(cloud: Cloud, frame: Frame, block: Array) -> Array:
     """Return the sum of the cells that each point touches, times their shares: the transpose of `deposit`.
 
-    **Arguments:**
+    **Arguments:** `block`, real or complex numbers of shape `(*batch, *cloud.shape)`.
 
-    - `points`: coordinates of shape `(n, ndim)`, in cells from the first cell of the block.
-    - `block`: real or complex numbers of shape `(*batch, *cloud.shape)`.
-
-    **Returns:** an array of shape `(*batch, n)` and of the dtype of `block`.
+    **Returns:** an array of shape `(*batch, n)` and of the dtype of `block`: zero in slots without a point.
     """
-    return read_p.bind(points, block, cloud=cloud)
+    return points_p.bind(*frame, block, cloud=cloud, takes=("block",), gives="values")
 
 
-deposit_p, read_p = Primitive("deposit"), Primitive("read")
+points_p = Primitive("points")
 
 
-def _deposit(points: Array, values: Array, *, cloud: Cloud) -> Array:
-    cells, shares = _touched(cloud, points, values.dtype)
-    zeros = jnp.zeros((*values.shape[:-1], *cloud.shape), values.dtype)
+class _Call(NamedTuple):
+    """The static parameters of the primitive."""
 
-    def add(number: Array | int, block: Array) -> Array:
-        where, share = _corner(cloud, cells, shares, number)
-        return block.at[(..., *where)].add(values * aligned(share, values).astype(values.dtype), mode="drop")
-
-    return jax.lax.fori_loop(0, cloud.window.width**cloud.ndim, add, zeros)
+    cloud: Cloud
+    takes: tuple[Kind, ...]
+    gives: Kind
 
 
-def _read(points: Array, block: Array, *, cloud: Cloud) -> Array:
-    cells, shares = _touched(cloud, points, block.dtype)
-    zeros = jnp.zeros((*block.shape[: -cloud.ndim], points.shape[0]), block.dtype)
+def _result(frame: Frame, operands: Any, call: _Call) -> tuple[Any, tuple[int, ...]]:
+    """Return the argument that the result resembles, and the shape of the result."""
+    like, cloud = operands[-1], call.cloud
+    batch = like.shape[: -cloud.ndim] if call.takes[-1] == "block" else like.shape[:-1]
+    slots = frame.positions.shape[0]
+    shapes = {"along": (slots, cloud.ndim), "values": (*batch, slots), "block": (*batch, *cloud.shape)}
+    return frame.positions if call.gives == "along" else like, shapes[call.gives]
+
+
+def _run(*arguments: Array, **parameters: Any) -> Array:
+    """Compute the result by the compiled kernel where there is one, else by XLA."""
+    frame, operands, call = Frame(*arguments[:4]), arguments[4:], _Call(**parameters)
+    cloud, x, moves = call.cloud, operands[-1], len(operands) == 2
+    real = jnp.finfo(x.dtype).dtype
+    if cloud.threads is None or not has_kernel(
+        frame.positions.dtype, x.dtype, cloud.ndim, cloud.window.width, moves=moves
+    ):
+        return _along_axes(frame, operands, call) if moves else _by_xla(frame, x, call)
+    like, shape = _result(frame, operands, call)
+    result = jax.ShapeDtypeStruct(shape, x.dtype)
+    operands = [y.astype(real) if kind == "along" else y for kind, y in zip(call.takes, operands)]
+    pieces = [cloud.window.derivative(order) for order in cloud.orders]
+    options = {"shape": cloud.shape, "wraps": cloud.wraps, "pieces": pieces, "threads": cloud.threads}
+    return run_points(frame, operands, result, gives=call.gives, **options).astype(like.dtype)
+
+
+def _along_axes(frame: Frame, operands: Any, call: _Call) -> Array:
+    """Return the sum over the axes of deposits or reads with the derivative of the window."""
+    cloud, given, terms = call.cloud, dict(zip(call.takes, operands)), []
+    for axis in range(cloud.ndim):
+        run = functools.partial(_run, *frame, cloud=cloud.derivative(axis))
+        if call.gives == "block":
+            x = given["values"] * _beside(given["along"][:, axis], given["values"])
+            terms.append(run(x, takes=("values",), gives="block"))
+            continue
+        x = run(given["block"], takes=("block",), gives="values")
+        if call.gives == "values":
+            terms.append(x * _beside(given["along"][:, axis], x))
+        else:
+            products = jnp.real(x * given["values"])
+            terms.append(jnp.sum(products.reshape(-1, products.shape[-1]), axis=0).astype(frame.positions.dtype))
+    if call.gives == "block":
+        return functools.reduce(jnp.add, terms)
+    live = jnp.arange(frame.positions.shape[0], dtype=np.int32) < frame.live  # Other slots may hold NaN.
+    if call.gives == "values":
+        total = functools.reduce(jnp.add, terms)
+        return jnp.where(aligned(live, total), total, 0)
+    return jnp.where(live[:, None], jnp.stack(terms, axis=1), 0)
+
+
+def _beside(factor: Array, x: Array) -> Array:
+    """Return one number for each point as a factor of `x`, of shape `(*batch, n)`."""
+    return aligned(factor.astype(x.dtype), x)
+
+
+def _by_xla(frame: Frame, x: Array, call: _Call) -> Array:
+    """Deposit or read, by operations of XLA."""
+    cloud = call.cloud
+    coordinates, live, astray = _coordinates(frame)
+    cells, shares = _touched(cloud, coordinates, x.dtype)
+    if call.gives == "block":
+        x = jnp.where(aligned(live, x), x, 0)
+    total = jnp.zeros(_result(frame, (x,), call)[1], x.dtype)
 
     def add(number: Array | int, total: Array) -> Array:
         where, share = _corner(cloud, cells, shares, number)
-        return total + block.at[(..., *where)].get(mode="fill", fill_value=0) * aligned(share, total).astype(
-            total.dtype
-        )
+        if call.gives == "block":
+            return total.at[(..., *where)].add(x * _beside(share, x), mode="drop")
+        return total + x.at[(..., *where)].get(mode="fill", fill_value=0) * _beside(share, total)
 
-    return jax.lax.fori_loop(0, cloud.window.width**cloud.ndim, add, zeros)
+    total = jax.lax.fori_loop(0, cloud.window.width**cloud.ndim, add, total)
+    if call.gives == "values":
+        total = jnp.where(aligned(live, total), total, 0)
+    return jnp.where(jnp.broadcast_to(astray, total.shape), jnp.asarray(np.nan, total.dtype), total)
+
+
+def _coordinates(frame: Frame) -> tuple[Array, Array, Array]:
+    """Return the coordinates of all points, which slots hold a point, and whether a point is not at home."""
+    live = jnp.arange(frame.positions.shape[0], dtype=np.int32) < frame.live
+    found, astray = [], jnp.zeros((), bool)
+    for axis in range(frame.positions.shape[1]):
+        first, period, start, low, high, tolerance, shift = frame.lines[axis]
+        s = jnp.where(live, frame.positions[:, axis], 0) * frame.scale[axis] - first
+        turns = jnp.floor((s - start) / jnp.where(period > 0, period, 1))
+        s = jnp.where(period > 0, s - turns * period, s)
+        last = high * (1 - jnp.finfo(s.dtype).eps)
+        moved = jnp.where(s < low, low, jnp.where(s >= high, last, s))
+        astray = astray | jnp.any(live & ~(jnp.abs(moved - s) <= tolerance))
+        found.append(moved + shift)
+    return jnp.stack(found, axis=1), live, astray
 
 
 def _touched(cloud: Cloud, points: Array, dtype: np.dtype) -> tuple[list[Array], list[Array]]:
@@ -128,69 +228,82 @@ def _corner(cloud: Cloud, cells: list[Array], shares: list[Array], number: Array
     return where, functools.reduce(jnp.multiply, found)
 
 
-def _run(by_xla: Callable, points: Array, x: Array, *, cloud: Cloud) -> Array:
-    """Deposit or read by the compiled kernel where there is one, else by XLA."""
-    if cloud.threads is None or not has_kernel(points.dtype, x.dtype, cloud.ndim, cloud.window.width):
-        return by_xla(points, x, cloud=cloud)
-    result = jax.ShapeDtypeStruct(_result_shape(by_xla, points, x, cloud), x.dtype)
-    pieces = [cloud.window.derivative(order) for order in cloud.orders]
-    options = {"shape": cloud.shape, "wraps": cloud.wraps, "pieces": pieces, "threads": cloud.threads}
-    return run_points(points, x, result, deposits=by_xla is _deposit, **options)
-
-
-def _lower(by_xla: Callable, ctx, points, x, *, cloud: Cloud):
+def _lower(ctx, *arguments, **parameters):
     """Lower to a kernel, or for an exported program to operations of XLA, which other installations have as well."""
     if ctx.module_context.lowering_parameters.for_export:
-        cloud = replace(cloud, threads=None)
-    run = functools.partial(_run, by_xla)
-    return mlir.lower_fun(run, multiple_results=False)(ctx, points, x, cloud=cloud)
+        parameters["cloud"] = replace(parameters["cloud"], threads=None)
+    return mlir.lower_fun(_run, multiple_results=False)(ctx, *arguments, **parameters)
 
 
-def _register(primitive: Primitive, function: Callable, transpose: Primitive) -> None:
-    primitive.def_impl(jax.jit(functools.partial(_run, function), static_argnames="cloud"))
-    primitive.def_abstract_eval(functools.partial(_abstract_value, function))
-    mlir.register_lowering(primitive, functools.partial(_lower, function))
-    batching.primitive_batchers[primitive] = functools.partial(_batching_rule, primitive)
-    ad.primitive_jvps[primitive] = functools.partial(_derivative, primitive)
-    ad.primitive_transposes[primitive] = functools.partial(_transposed, transpose)
+def _abstract_value(*arguments, **parameters):
+    like, shape = _result(Frame(*arguments[:4]), arguments[4:], _Call(**parameters))
+    return like.update(shape=shape, weak_type=False)
 
 
-def _result_shape(function: Callable, points, x, cloud: Cloud) -> tuple[int, ...]:
-    return (*x.shape[:-1], *cloud.shape) if function is _deposit else (*x.shape[: -cloud.ndim], points.shape[0])
+def _batching_rule(arguments, dims, **parameters):
+    bind, batched = functools.partial(points_p.bind, **parameters), [dim is not None for dim in dims]
+    if parameters["gives"] != "along" and not any(batched[:-1]):
+        # The same points for all values or blocks: these are one batch axis more.
+        return bind(*arguments[:-1], jnp.moveaxis(arguments[-1], dims[-1], 0)), 0
+    each = [jnp.moveaxis(x, dim, 0) for x, dim in zip(arguments, dims) if dim is not None]
+
+    def one(rows: list[Array]) -> Array:
+        remaining = iter(rows)
+        return bind(*(next(remaining) if has else x for x, has in zip(arguments, batched)))
+
+    return jax.lax.map(one, each), 0
 
 
-def _abstract_value(function: Callable, points, x, *, cloud: Cloud):
-    return x.update(shape=_result_shape(function, points, x, cloud), weak_type=False)
-
-
-def _batching_rule(primitive: Primitive, args, dims, *, cloud: Cloud):
-    (points, x), (along, of_x) = args, dims
-    if along is None:  # The same points for all values or fields: these are one batch axis more.
-        return primitive.bind(points, jnp.moveaxis(x, of_x, 0), cloud=cloud), 0
-    moved = [jnp.moveaxis(points, along, 0), x if of_x is None else jnp.moveaxis(x, of_x, 0)]
-    one = lambda i: primitive.bind(moved[0][i], x if of_x is None else moved[1][i], cloud=cloud)
-    return jax.lax.map(one, jnp.arange(moved[0].shape[0])), 0
-
-
-def _derivative(primitive: Primitive, primals, tangents, *, cloud: Cloud):
-    (points, x), (along, of_x) = primals, tangents
-    result, terms = primitive.bind(points, x, cloud=cloud), []
-    if type(of_x) is not ad.Zero:
-        terms.append(primitive.bind(points, of_x, cloud=cloud))
-    if type(along) is not ad.Zero:
+def _derivative(primals, tangents, *, cloud: Cloud, takes: tuple[Kind, ...], gives: Kind):
+    frame, operands = Frame(*primals[:4]), primals[4:]
+    bind = functools.partial(points_p.bind, *frame, takes=takes, gives=gives)
+    result, terms = bind(*operands, cloud=cloud), []
+    for i, tangent in enumerate(tangents[4:]):
+        if type(tangent) is not ad.Zero:
+            terms.append(bind(*operands[:i], tangent, *operands[i + 1 :], cloud=cloud))
+    along = _direction(frame, *tangents[:2])
+    if along is not None and len(operands) == 1:
+        terms.append(points_p.bind(*frame, along, *operands, cloud=cloud, takes=("along", *takes), gives=gives))
+    elif along is not None:
+        linear, *others = operands
         for axis in range(cloud.ndim):
-            factor = aligned(along[:, axis].astype(x.dtype), result if primitive is read_p else x)
-            of_axis = functools.partial(primitive.bind, points, cloud=cloud.derivative(axis))
-            terms.append(of_axis(x * factor) if primitive is deposit_p else of_axis(x) * factor)
-    return result, functools.reduce(jnp.add, terms)
+            factor = along[:, axis]
+            scaled = linear * (factor[:, None] if takes[0] == "along" else _beside(factor, linear))
+            terms.append(bind(scaled, *others, cloud=cloud.derivative(axis)))
+    return result, functools.reduce(jnp.add, terms) if terms else ad.Zero.from_primal_value(result)
 
 
-def _transposed(transpose: Primitive, cotangent, points, x, *, cloud: Cloud):
-    assert not ad.is_undefined_primal(points)
+def _direction(frame: Frame, of_positions: Any, of_scale: Any) -> Array | None:
+    """Return how the coordinates change with positions and scale. Slots without a point may hold NaN."""
+    live = jnp.arange(frame.positions.shape[0], dtype=np.int32)[:, None] < frame.live
+    terms = []
+    if type(of_positions) is not ad.Zero:
+        terms.append(of_positions * frame.scale[None])
+    if type(of_scale) is not ad.Zero:
+        terms.append(jnp.where(live, frame.positions, 0) * of_scale[None])
+    return jnp.where(live, functools.reduce(jnp.add, terms), 0) if terms else None
+
+
+def _transposed(cotangent, *arguments, cloud: Cloud, takes: tuple[Kind, ...], gives: Kind):
+    """The transpose by one operand takes the cotangent, in the place of the result, and gives this operand."""
+    frame, operands = arguments[:4], dict(zip(takes, arguments[4:]))
+    assert not any(map(ad.is_undefined_primal, frame))
+    linear = [kind for kind in takes if ad.is_undefined_primal(operands[kind])]
+    assert len(linear) == 1
+    results: dict[Kind, Any] = dict.fromkeys(takes)
+    given = operands | {gives: cotangent}
     if type(cotangent) is ad.Zero:
-        return None, ad.Zero(x.aval)
-    return None, transpose.bind(points, cotangent, cloud=cloud)
+        results[linear[0]] = ad.Zero(operands[linear[0]].aval)
+    else:
+        others = tuple(kind for kind in get_args(Kind) if kind in given and kind != linear[0])
+        call = {"cloud": cloud, "takes": others, "gives": linear[0]}
+        results[linear[0]] = points_p.bind(*frame, *(given[kind] for kind in others), **call)
+    return [None] * 4 + list(results.values())
 
 
-_register(deposit_p, _deposit, read_p)
-_register(read_p, _read, deposit_p)
+points_p.def_impl(jax.jit(_run, static_argnames=("cloud", "takes", "gives")))
+points_p.def_abstract_eval(_abstract_value)
+mlir.register_lowering(points_p, _lower)
+batching.primitive_batchers[points_p] = _batching_rule
+ad.primitive_jvps[points_p] = _derivative
+ad.primitive_transposes[points_p] = _transposed

@@ -1,7 +1,7 @@
 """`Home`: which device owns which particle, and how the devices compute with their own."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -17,6 +17,7 @@ from .._common.byte_order import device_array
 from .._common.placement import place
 from .._common.sharding import manual_axes, map_blocks
 from .._core.decomposition import Decomposition
+from .._core.points import Frame
 from .._operator.transpose import Transpose
 
 
@@ -100,30 +101,26 @@ class Home(eqx.Module):
             owner = owner * np.int32(count) + cell // np.int32(-(-n // count))
         return owner
 
-    def coordinates(self, positions: Array, lengths: tuple[Number, ...]) -> tuple[list[Array], Array]:
-        """Return the coordinates of particles in cells of this device's block along each axis, and who is at home.
+    def frame(self, positions: Array, counts: Array, lengths: tuple[Number, ...], shifts: Sequence[float]) -> Frame:
+        """Return how the positions of this device's particles become coordinates in cells of its block.
 
-        Compiled programs round differently. So a particle that is a rounding error outside of the block is moved onto
-        its edge, and is at home.
+        `shifts` are added to the coordinates.
         """
-        blocks, found, at_home = self.blocks, [], jnp.all(jnp.isfinite(positions), axis=1)
-        for axis, (n, length, periodic) in enumerate(zip(blocks.lengths, lengths, self.periodic)):
-            first = self.first_cell(axis)
-            size = jnp.clip(n - first, 0, blocks.core(axis)).astype(positions.dtype)  # Without padding.
-            s = positions[:, axis] * _scale(jnp, n, length, positions.dtype) - jnp.asarray(first, positions.dtype)
-            if periodic:  # To less than half a box from the middle of the block.
-                s = s - jnp.floor((s - (size - n) / 2) / n) * n
-            if blocks.names[axis] is not None:
-                before, behind = s < 0, s >= size
-                if not periodic:  # The outermost blocks own what is outside of the box.
-                    before, behind = before & (first > 0), behind & (first + blocks.core(axis) < n)
-                epsilon = jnp.finfo(s.dtype).eps
-                edge = jnp.where(before, 0, jnp.where(behind, size * (1 - epsilon), s))
-                moved = jax.lax.stop_gradient(edge - s)
-                at_home = at_home & (jnp.abs(moved) <= 16 * epsilon * n)
-                s = s + moved
-            found.append(s)
-        return found, at_home
+        blocks, lines, dtype = self.blocks, [], positions.dtype
+        for axis, (n, periodic, shift) in enumerate(zip(blocks.lengths, self.periodic, shifts)):
+            number, core = self.first_cell(axis), blocks.core(axis)
+            first = jnp.asarray(number, dtype)
+            size = jnp.clip(n - jnp.asarray(number, np.int32), 0, core).astype(dtype)  # Without padding.
+            low, high = jnp.zeros((), dtype), size
+            if blocks.parts[axis] == 1 or not periodic:  # The outermost blocks own what is outside of the box.
+                low = jnp.where(first > 0, low, -np.inf)
+                high = jnp.where(first + core < n, high, np.inf)
+            # Periodic coordinates come to less than half a box from the middle of the block.
+            period, start = (n, (size - n) / 2) if periodic else (0, 0)
+            line = (first, period, start, low, high, 16 * jnp.finfo(dtype).eps * n, shift)
+            lines.append(jnp.stack([jnp.asarray(number, dtype) for number in line]))
+        scale = jnp.stack([_scale(jnp, n, length, dtype) for n, length in zip(blocks.lengths, lengths)])
+        return Frame(positions, scale, jnp.stack(lines), counts[self.me()])
 
 
 def _scale(xp: Any, n: int, length: Number, dtype: Any) -> Any:

@@ -1,7 +1,8 @@
 #include "cpu/points.h"
 
 #include <algorithm>
-#include <type_traits>
+#include <atomic>
+#include <limits>
 #include <vector>
 
 #include "cpu/spread.h"
@@ -16,14 +17,6 @@ constexpr Index kJobsOfThread = 8;
 constexpr Index kBytesOfBoxes = 1 << 18;
 // Numbers of points have four bytes. More points are taken one group after the other.
 constexpr Index kGroup = Index{1} << 31;
-template <class Value>
-struct RealOf {
-  using type = Value;
-};
-template <class Real>
-struct RealOf<std::complex<Real>> {
-  using type = Real;
-};
 
 // Calls `visit(from, to, length)` for each run of cells of a box, from `first` in the block, that are neighbours in the
 // block as well, in its cells from `low` to `high` - 1. `from` counts the cells of the box, `to` those of the block.
@@ -66,6 +59,12 @@ void for_each_row(const Cloud& cloud, const Tiles& tiles, const Box<Share>& box,
   });
 }
 
+// Returns the arrays from field `b` on.
+template <class Share>
+PointArrays<Share> from_field(const PointArrays<Share>& arrays, Index b, int parts) {
+  return {arrays.values + b * arrays.stride * parts, arrays.stride, arrays.along};
+}
+
 template <class Share>
 struct Work {
   const Cloud& cloud;
@@ -82,10 +81,13 @@ struct Work {
         box(cloud, tiles.lengths, parts),
         fields(std::clamp<Index>(kBytesOfBoxes / (box.numbers * sizeof(Share)), 1, std::max<Index>(batch, 1))) {}
 
+  // Returns whether all points are at home; otherwise, nothing is deposited.
   template <class Real>
-  void deposit(const Real* points, Index count, const Share* values, Index stride, Index batch, Share* block) const {
-    const Order<Share> order(cloud, tiles, box, points, count, threads);
-    const Spread<Share> spread = spread_for<Share>(cloud, true, parts);
+  bool deposit(Action action, const Points<Real>& points, const PointArrays<Share>& arrays, Index batch,
+               Share* block) const {
+    const Order<Share> order(cloud, tiles, box, points, threads);
+    if (!order.all_at_home) return false;
+    const Spread<Share> spread = spread_for<Share>(cloud, action, parts);
     const Index jobs = order.jobs.size(), most = std::min(jobs, threads > 1 ? threads * kJobsOfThread : 1);
     const auto boxes = memory<Share>(most * fields * box.numbers);
     const Index cells = cloud.cells(), length = cloud.axes[cloud.first_axis].length;
@@ -98,9 +100,7 @@ struct Work {
           const Job& job = order.jobs[begin + k];
           Share* own = boxes.get() + k * fields * box.numbers;
           std::fill_n(own, some * box.numbers, Share(0));
-          // A deposit does not change the values.
-          Share* from = const_cast<Share*>(values) + b * stride * parts;
-          spread(box, order.spots.get() + job.begin, job.end - job.begin, from, stride, some, own);
+          spread(box, order.spots.get() + job.begin, job.end - job.begin, from_field(arrays, b, parts), some, own);
         });
         in_pieces(cuts, threads, [&](int cut) {
           const Index low = length * cut / cuts, high = length * (cut + 1) / cuts;
@@ -117,16 +117,21 @@ struct Work {
         });
       }
     }
+    return true;
   }
 
+  // Returns whether all points are at home; otherwise, nothing is read.
   template <class Real>
-  void read(const Real* points, Index count, const Share* block, Index batch, Share* values, Index stride) const {
-    const Order<Share> order(cloud, tiles, box, points, count, threads);
-    const Spread<Share> spread = spread_for<Share>(cloud, false, parts);
+  bool read(Action action, const Points<Real>& points, const Share* block, Index batch,
+            const PointArrays<Share>& arrays) const {
+    const Order<Share> order(cloud, tiles, box, points, threads);
+    if (!order.all_at_home) return false;
+    const Spread<Share> spread = spread_for<Share>(cloud, action, parts);
     const Index cells = cloud.cells(), length = cloud.axes[cloud.first_axis].length;
-    for (Index i = order.touching; i < count; ++i) {
-      for (Index b = 0; b < batch; ++b)
-        std::fill_n(values + (b * stride + order.spots[i].number) * parts, parts, Share(0));
+    for (Index i = order.touching; i < points.live && action != Action::find_slopes; ++i) {
+      for (Index b = 0; b < batch; ++b) {
+        std::fill_n(arrays.values + (b * arrays.stride + order.spots[i].number) * parts, parts, Share(0));
+      }
     }
     in_pieces(static_cast<int>(order.jobs.size()), threads, [&](int k) {
       const Job& job = order.jobs[k];
@@ -140,10 +145,10 @@ struct Work {
             std::copy_n(block + ((b + f) * cells + from) * parts, n * parts, own.data() + f * box.numbers + to * parts);
           }
         });
-        spread(box, order.spots.get() + job.begin, job.end - job.begin, values + b * stride * parts, stride, some,
-               own.data());
+        spread(box, order.spots.get() + job.begin, job.end - job.begin, from_field(arrays, b, parts), some, own.data());
       }
     });
+    return true;
   }
 };
 
@@ -165,9 +170,13 @@ struct Direct {
   // Whether the box is worth its time for so many points, and integers of four bytes count its cells.
   bool is_worth(Index count) const { return box.numbers <= 8 * parts * count && box.numbers < (Index{1} << 31); }
 
+  // Returns whether all points are at home; otherwise, what is read has no meaning.
   template <class Real>
-  void read(const Real* points, Index count, const Share* block, Index batch, Share* values, Index stride) const {
-    const Spread<Share> spread = spread_for<Share>(cloud, false, parts);
+  bool read(Action action, const Points<Real>& points, const Share* block, Index batch,
+            const PointArrays<Share>& arrays) const {
+    const Index count = points.live;
+    const Spread<Share> spread = spread_for<Share>(cloud, action, parts);
+    std::atomic<bool> astray{false};
     const auto own = memory<Share>(std::min(kFields, batch) * box.numbers);
     const Index length = cloud.axes[cloud.first_axis].length;
     const int cuts = static_cast<int>(std::min<Index>(length, kPieces));
@@ -184,26 +193,31 @@ struct Direct {
           }
         });
       });
-      Share* to = values + b * stride * parts;
       in_pieces(pieces, threads, [&](int piece) {
-        read_piece(points, count * piece / pieces, count * (piece + 1) / pieces, spread, to, stride, some, own.get());
+        const Index begin = count * piece / pieces, end = count * (piece + 1) / pieces;
+        const auto these = from_field(arrays, b, parts);
+        const bool zeros = action != Action::find_slopes;
+        if (!read_piece(points, begin, end, spread, these, some, own.get(), zeros)) astray = true;
       });
     }
+    return !astray;
   }
 
  private:
   template <class Real>
-  void read_piece(const Real* points, Index begin, Index end, Spread<Share> spread, Share* values, Index stride,
-                  Index fields, Share* cells) const {
-    Finder<Real, Share> finder(cloud, tiles, box);
+  bool read_piece(const Points<Real>& points, Index begin, Index end, Spread<Share> spread,
+                  const PointArrays<Share>& arrays, Index fields, Share* cells, bool zeros) const {
+    Finder<Real, Share> finder(cloud, tiles, box, points);
     Spot<Share> spots[finder.kMost];
     for (Index i = begin; i < end; i += finder.kMost) {
       const int some = static_cast<int>(std::min<Index>(end - i, finder.kMost));
-      finder.find(points + i * cloud.ndim(), some);
+      finder.find(i, some);
       Index touching = 0;
       for (int k = 0; k < some; ++k) {
         if (finder.tile[k] != 0) {
-          for (Index f = 0; f < fields; ++f) std::fill_n(values + (f * stride + i + k) * parts, parts, Share(0));
+          for (Index f = 0; f < fields && zeros; ++f) {
+            std::fill_n(arrays.values + (f * arrays.stride + i + k) * parts, parts, Share(0));
+          }
           continue;
         }
         Spot<Share>& spot = spots[touching++];
@@ -211,55 +225,103 @@ struct Direct {
         spot.cell = static_cast<std::uint32_t>(finder.cell[k]);
         spot.number = static_cast<std::uint32_t>(i + k);
       }
-      spread(box, spots, touching, values, stride, fields, cells);
+      spread(box, spots, touching, arrays, fields, cells);
     }
+    return finder.all_at_home;
   }
 };
 
 template <class Value>
 constexpr int kParts = sizeof(Value) / sizeof(typename RealOf<Value>::type);
 
-}  // namespace
-
-template <class Real, class Value>
-void deposit(const Cloud& cloud, const Real* points, Index count, const Value* values, Index batch, Value* block,
-             int threads) {
-  using Share = typename RealOf<Value>::type;
-  const Work<Share> work(cloud, batch, kParts<Value>, threads);
-  const Index numbers = batch * cloud.cells();
-  const int pieces = numbers < kFewPoints ? 1 : kPieces;
-  in_pieces(pieces, work.threads, [&](int piece) {
-    std::fill(block + numbers * piece / pieces, block + numbers * (piece + 1) / pieces, Value(0));
+// Sets `count` numbers to `value`, on several threads.
+template <class Value>
+void fill(Value* numbers, Index count, Value value, int threads) {
+  const int pieces = count < kFewPoints ? 1 : kPieces;
+  in_pieces(pieces, threads, [&](int piece) {
+    std::fill(numbers + count * piece / pieces, numbers + count * (piece + 1) / pieces, value);
   });
-  for (Index i = 0; i < count; i += kGroup) {
-    const auto* from = reinterpret_cast<const Share*>(values + i);
-    work.deposit(points + i * cloud.ndim(), std::min(kGroup, count - i), from, count, batch,
-                 reinterpret_cast<Share*>(block));
-  }
 }
 
-template <class Real, class Value>
-void read(const Cloud& cloud, const Real* points, Index count, const Value* block, Index batch, Value* values,
-          int threads) {
-  using Share = typename RealOf<Value>::type;
+// Calls `visit(points, number of the first one)` for the points in groups, as long as it returns true. Returns whether it
+// always did.
+template <class Real, class Visit>
+bool for_each_group(const Cloud& cloud, const Points<Real>& points, const Visit& visit) {
+  Points<Real> group = points;
+  for (Index i = 0; i < points.live; i += kGroup) {
+    group.positions = points.positions + i * cloud.ndim();
+    group.live = std::min(kGroup, points.live - i);
+    if (!visit(group, i)) return false;
+  }
+  return true;
+}
+
+template <class Real, class Value, class Share = typename RealOf<Value>::type>
+bool read_points(Action action, const Cloud& cloud, const Points<Real>& points, const Value* block, Index batch,
+                 const PointArrays<Share>& arrays, int threads) {
   const Work<Share> work(cloud, batch, kParts<Value>, threads);
   const Direct<Share> direct(cloud, kParts<Value>, work.threads);
   const auto* from = reinterpret_cast<const Share*>(block);
-  for (Index i = 0; i < count; i += kGroup) {
-    const Real* some = points + i * cloud.ndim();
-    const Index number = std::min(kGroup, count - i);
-    auto* to = reinterpret_cast<Share*>(values + i);
-    if (direct.is_worth(number) && in_order_of_tiles(cloud, work.tiles, work.box, some, number)) {
-      direct.read(some, number, from, batch, to, count);
-    } else {
-      work.read(some, number, from, batch, to, count);
-    }
+  return for_each_group(cloud, points, [&](const Points<Real>& group, Index i) {
+    const PointArrays<Share> to{arrays.values + i * kParts<Value>, arrays.stride, arrays.along + i * Cloud::kMostAxes};
+    const bool in_order = direct.is_worth(group.live) && in_order_of_tiles(cloud, work.tiles, work.box, group);
+    return in_order ? direct.read(action, group, from, batch, to) : work.read(action, group, from, batch, to);
+  });
+}
+
+template <class Share>
+constexpr Share kNan = std::numeric_limits<Share>::quiet_NaN();
+
+}  // namespace
+
+template <class Real, class Value>
+void deposit(const Cloud& cloud, const Points<Real>& points, const Value* values, Index batch, Value* block,
+             int threads, const typename RealOf<Value>::type* along) {
+  using Share = typename RealOf<Value>::type;
+  const Work<Share> work(cloud, batch, kParts<Value>, threads);
+  fill(block, batch * cloud.cells(), Value(0), work.threads);
+  const Action action = along == nullptr ? Action::deposit : Action::deposit_along;
+  // A deposit does not change the arrays of points.
+  auto* from = const_cast<Share*>(reinterpret_cast<const Share*>(values));
+  const bool all_at_home = for_each_group(cloud, points, [&](const Points<Real>& group, Index i) {
+    const PointArrays<Share> arrays{from + i * kParts<Value>, points.count,
+                                    const_cast<Share*>(along) + i * Cloud::kMostAxes};
+    return work.deposit(action, group, arrays, batch, reinterpret_cast<Share*>(block));
+  });
+  if (!all_at_home) fill(block, batch * cloud.cells(), Value(kNan<Share>), work.threads);
+}
+
+template <class Real, class Value>
+void read(const Cloud& cloud, const Points<Real>& points, const Value* block, Index batch, Value* values, int threads,
+          const typename RealOf<Value>::type* along) {
+  using Share = typename RealOf<Value>::type;
+  const Action action = along == nullptr ? Action::read : Action::read_along;
+  const PointArrays<Share> arrays{reinterpret_cast<Share*>(values), points.count, const_cast<Share*>(along)};
+  for (Index b = 0; b < batch; ++b) {
+    fill(values + b * points.count + points.live, points.count - points.live, Value(0), threads);
   }
+  if (read_points(action, cloud, points, block, batch, arrays, threads)) return;
+  fill(values, batch * points.count, Value(kNan<Share>), threads);
+}
+
+template <class Real, class Value>
+void find_slopes(const Cloud& cloud, const Points<Real>& points, const Value* values, const Value* block, Index batch,
+                 Value* slopes, int threads) {
+  using Share = typename RealOf<Value>::type;
+  const auto* from = reinterpret_cast<const Share*>(values);
+  auto* to = reinterpret_cast<Share*>(slopes);
+  fill(to, points.count * Cloud::kMostAxes, Share(0), threads);
+  const PointArrays<Share> arrays{const_cast<Share*>(from), points.count, to};
+  if (read_points(Action::find_slopes, cloud, points, block, batch, arrays, threads)) return;
+  fill(to, points.count * Cloud::kMostAxes, kNan<Share>, threads);
 }
 
 #define DECOMPOPS_POINTS(Real, Value)                                                        \
-  template void deposit(const Cloud&, const Real*, Index, const Value*, Index, Value*, int); \
-  template void read(const Cloud&, const Real*, Index, const Value*, Index, Value*, int);
+  template void deposit(const Cloud&, const Points<Real>&, const Value*, Index, Value*, int, \
+                        const RealOf<Value>::type*);                                         \
+  template void read(const Cloud&, const Points<Real>&, const Value*, Index, Value*, int, const RealOf<Value>::type*);
+#define DECOMPOPS_SLOPES(Real, Value) \
+  template void find_slopes(const Cloud&, const Points<Real>&, const Value*, const Value*, Index, Value*, int);
 DECOMPOPS_POINTS(float, float)
 DECOMPOPS_POINTS(float, double)
 DECOMPOPS_POINTS(float, std::complex<float>)
@@ -268,6 +330,11 @@ DECOMPOPS_POINTS(double, float)
 DECOMPOPS_POINTS(double, double)
 DECOMPOPS_POINTS(double, std::complex<float>)
 DECOMPOPS_POINTS(double, std::complex<double>)
+DECOMPOPS_SLOPES(float, float)
+DECOMPOPS_SLOPES(float, double)
+DECOMPOPS_SLOPES(double, float)
+DECOMPOPS_SLOPES(double, double)
 #undef DECOMPOPS_POINTS
+#undef DECOMPOPS_SLOPES
 
 }  // namespace decompops

@@ -32,14 +32,24 @@ struct Box {
   Box(const Cloud& cloud, const Index (&tile)[Cloud::kMostAxes], int parts);
 };
 
-// Lets `count` spots add their values to the boxes of `fields` fields, or read them. `values` has a row of `stride`
-// values for each field.
+// What spots do with their boxes: deposit, read, both of them along a direction, or find slopes.
+enum class Action { deposit, read, deposit_along, read_along, find_slopes };
+
+// Numbers with an entry for each point.
 template <class Real>
-using Spread = void (*)(const Box<Real>& box, const Spot<Real>* spots, Index count, Real* values, Index stride,
+struct PointArrays {
+  Real* values;  // a row of `stride` values for each field
+  Index stride;
+  Real* along;  // directions or slopes, three numbers for each point
+};
+
+// Lets `count` spots act on the boxes of `fields` fields. Slopes are added to `along`.
+template <class Real>
+using Spread = void (*)(const Box<Real>& box, const Spot<Real>* spots, Index count, const PointArrays<Real>& arrays,
                         Index fields, Real* cells);
 
 // Returns the function for clouds like this one, and cells of `parts` numbers. It uses the vectors of this processor.
 template <class Real>
-Spread<Real> spread_for(const Cloud& cloud, bool deposits, int parts);
+Spread<Real> spread_for(const Cloud& cloud, Action action, int parts);
 
 }  // namespace decompops

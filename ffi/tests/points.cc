@@ -37,6 +37,17 @@ void test_order() {
   expect(order == expected && found == numbers, "keys are in the wrong order");
 }
 
+void expect_transposes(const std::vector<double>& a, const std::vector<double>& b, const std::vector<double>& c,
+                       const std::vector<double>& d) {
+  double first = 0, second = 0, scale = 1;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    first += a[i] * b[i];
+    scale += std::abs(a[i] * b[i]);
+  }
+  for (std::size_t i = 0; i < c.size(); ++i) second += c[i] * d[i];
+  expect(std::abs(first - second) <= 1e-10 * scale, "two operators are no transposes");
+}
+
 }  // namespace
 
 void test_points() {
@@ -49,26 +60,39 @@ void test_points() {
       cloud.axes[i] = {random(1, 90), random(0, 1) == 1, width, numbers(width * powers, -1, 1)};
     }
     const Index count = random(0, 1) == 1 ? random(0, 50) : random(4000, 9000), batch = random(1, 2);
-    std::vector<double> points = numbers(count * ndim, -100, 200);
+    std::vector<double> positions = numbers(count * ndim, -100, 200);
     if (random(0, 1) == 1) {  // neighbours beside each other
       const auto steps = numbers(count * ndim, -0.2, 0.2);
-      for (Index i = ndim; i < count * ndim; ++i) points[i] = points[i - ndim] + steps[i];
+      for (Index i = ndim; i < count * ndim; ++i) positions[i] = positions[i - ndim] + steps[i];
     }
-    for (const double wild : {std::nan(""), std::numeric_limits<double>::infinity(), -1e300, 1e18, -0.0}) {
-      if (count > 0) points[random(0, count * ndim - 1)] = wild;
+    for (const double wild : {-1e300, 1e18, -0.0}) {
+      if (count > 0) positions[random(0, count * ndim - 1)] = wild;
     }
     const auto values = numbers(batch * count, -1, 1), cells = numbers(batch * cloud.cells(), -1, 1);
+    Points<double> points{positions.data(), count, count - (random(0, 1) == 1 ? count / 3 : 0), {}};
     std::vector<double> block(cells.size(), 7), again(cells.size(), 7), found(values.size(), 7);
-    deposit(cloud, points.data(), count, values.data(), batch, block.data(), 1);
-    deposit(cloud, points.data(), count, values.data(), batch, again.data(), 3);
+    deposit(cloud, points, values.data(), batch, block.data(), 1);
+    deposit(cloud, points, values.data(), batch, again.data(), 3);
     expect(block == again, "a deposit depends on the number of threads");
-    read(cloud, points.data(), count, cells.data(), batch, found.data(), 3);
-    double deposited = 0, read_back = 0, scale = 1;
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      deposited += block[i] * cells[i];
-      scale += std::abs(block[i] * cells[i]);
+    read(cloud, points, cells.data(), batch, found.data(), 3);
+    expect_transposes(block, cells, found, values);
+    if (ndim == Cloud::kMostAxes && width <= Cloud::kMostSlopes) {
+      const auto along = numbers(count * ndim, -1, 1);
+      std::vector<double> slopes(along.size(), 7);
+      deposit(cloud, points, values.data(), batch, block.data(), 3, along.data());
+      read(cloud, points, cells.data(), batch, found.data(), 3, along.data());
+      find_slopes(cloud, points, values.data(), cells.data(), batch, slopes.data(), 3);
+      expect_transposes(block, cells, found, values);
+      expect_transposes(block, cells, slopes, along);
     }
-    for (std::size_t i = 0; i < values.size(); ++i) read_back += found[i] * values[i];
-    expect(std::abs(deposited - read_back) <= 1e-10 * scale, "deposit and read are no transposes");
+    if (points.live == 0) continue;
+    for (const double wild : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+      positions[random(0, points.live * ndim - 1)] = wild;
+      deposit(cloud, points, values.data(), batch, block.data(), 3);
+      read(cloud, points, cells.data(), batch, found.data(), 3);
+      const auto is_nan = [](double number) { return std::isnan(number); };
+      expect(std::all_of(block.begin(), block.end(), is_nan) && std::all_of(found.begin(), found.end(), is_nan),
+             "a point that is not finite counts as one at home");
+    }
   }
 }

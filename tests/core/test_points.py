@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops._core.points import Cloud, deposit, read
+from decompops._core.points import Cloud, Frame, deposit, read
 from decompops.particles._windows import spline
 from jax.test_util import check_grads
 
@@ -17,6 +17,19 @@ THREADS = [None, 1, 3]  # By XLA, and by the kernel.
 
 def cloud_of(shape, width, wraps, threads, orders=None) -> Cloud:
     return Cloud(spline(width), shape, wraps, orders or (0,) * len(shape), threads)
+
+
+# A coordinate is the position, any coordinate is at home.
+SAME = (0, 0, 0, -np.inf, np.inf, 0, 0)
+
+
+def frame_of(positions, lines=SAME, scale=1.0, live=None) -> Frame:
+    """Return points whose axes have the same line and scale, unless there are several."""
+    positions = jnp.asarray(positions)
+    count, ndim = positions.shape
+    lines = np.broadcast_to(np.array(lines, positions.dtype), (ndim, len(SAME)))
+    scale = jnp.broadcast_to(jnp.asarray(scale, positions.dtype), (ndim,))
+    return Frame(positions, scale, jnp.asarray(lines), jnp.int32(count if live is None else live))
 
 
 def numbers(seed: int, *shape: int, dtype=np.float64):
@@ -35,12 +48,14 @@ def test_against_numpy(window, shape, wraps, threads):
     points = jnp.asarray(np.random.default_rng(0).uniform(-3, 45, (5000, len(shape))))
     values, field = numbers(1, 5000), numbers(2, *shape)
     assert_close(
-        deposit(cloud, points, values),
+        deposit(cloud, frame_of(points), values),
         clouds.deposit(window, *map(np.asarray, (points, values)), shape, shape, wraps),
         1e-12,
     )
     assert_close(
-        read(cloud, points, field), clouds.read(window, *map(np.asarray, (points, field)), shape, wraps), 1e-12
+        read(cloud, frame_of(points), field),
+        clouds.read(window, *map(np.asarray, (points, field)), shape, wraps),
+        1e-12,
     )
 
 
@@ -57,9 +72,9 @@ def test_the_kernel_and_xla_agree(orders, in_order, precision, dtype):
     for threads in THREADS:
         cloud = cloud_of(shape, 4, wraps, threads, orders)
         for function, x in ((deposit, values), (read, fields)):
-            text = jax.jit(function, static_argnums=0).lower(cloud, points, x).as_text()
+            text = jax.jit(function, static_argnums=0).lower(cloud, frame_of(points), x).as_text()
             assert ("decompops_points" in text) == (threads is not None)  # The kernel is really called.
-        found.append((deposit(cloud, points, values), read(cloud, points, fields)))
+        found.append((deposit(cloud, frame_of(points), values), read(cloud, frame_of(points), fields)))
     for by_xla, one, several in zip(*found):
         assert by_xla.dtype == one.dtype == dtype
         assert_close(one, by_xla, 1e-4 if np.float32 in (precision, np.finfo(dtype).dtype) else 1e-12)
@@ -67,27 +82,96 @@ def test_the_kernel_and_xla_agree(orders, in_order, precision, dtype):
 
 
 @pytest.mark.parametrize("threads", [None, 2])
-def test_derivatives_and_batches(threads):
-    cloud = cloud_of((7, 6), 4, (True, False), threads)
-    points = jnp.asarray(np.random.default_rng(0).uniform(0, 6, (9, 2)))
-    values, field = numbers(1, 9), numbers(2, 7, 6)
-    assert_close(jnp.vdot(deposit(cloud, points, values), field), jnp.vdot(values, read(cloud, points, field)), 1e-13)
-    loss = lambda x, v, f: jnp.sum(deposit(cloud, x, v) ** 2) + jnp.sum(jnp.sin(read(cloud, x, f)))
-    check_grads(jax.jit(loss), (points, values, field), order=2, eps=1e-6, rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize(("shape", "wraps"), [((7, 6), (True, False)), ((5, 6, 4), (True, True, False))])
+def test_derivatives_and_batches(shape, wraps, threads):
+    cloud = cloud_of(shape, 4, wraps, threads)
+    points = jnp.asarray(np.random.default_rng(0).uniform(0, 6, (9, len(shape))))
+    frame = frame_of(points)
+    values, field = numbers(1, 9), numbers(2, *shape)
+    assert_close(jnp.vdot(deposit(cloud, frame, values), field), jnp.vdot(values, read(cloud, frame, field)), 1e-13)
+
+    def loss(x, scale, v, f):
+        frame = frame_of(x, scale=scale)
+        return jnp.sum(deposit(cloud, frame, v) ** 2) + jnp.sum(jnp.sin(read(cloud, frame, f)))
+
+    scale = jnp.linspace(0.9, 1.1, len(shape))
+    check_grads(jax.jit(loss), (points, scale, values, field), order=2, eps=1e-6, rtol=1e-4, atol=1e-4)
     several = jnp.stack([points, points + 0.5])
-    both = jax.vmap(lambda x: deposit(cloud, x, values))(several)
-    assert_close(both[1], deposit(cloud, several[1], values), 1e-13)
-    each = jax.vmap(lambda x, v: deposit(cloud, x, v))(several, jnp.stack([values, 2 * values]))
+    both = jax.vmap(lambda x: deposit(cloud, frame_of(x), values))(several)
+    assert_close(both[1], deposit(cloud, frame_of(several[1]), values), 1e-13)
+    each = jax.vmap(lambda x, v: deposit(cloud, frame_of(x), v))(several, jnp.stack([values, 2 * values]))
     assert_close(each[1], 2 * both[1], 1e-13)
-    fields = jax.vmap(lambda f: read(cloud, points, f), out_axes=1)(jnp.stack([field, 3 * field]))
+    fields = jax.vmap(lambda f: read(cloud, frame, f), out_axes=1)(jnp.stack([field, 3 * field]))
     assert_close(fields[:, 1], 3 * fields[:, 0], 1e-13)
+    slopes = lambda x, f: jax.grad(lambda x: jnp.sum(read(cloud, frame_of(x), f)))(x)
+    each = jax.vmap(slopes, (None, 0))(points, jnp.stack([field, 3 * field]))
+    assert_close(each[1], 3 * slopes(points, field), 1e-13)
+
+
+@pytest.mark.parametrize(("width", "dtype"), [(2, np.float32), (3, np.complex128), (4, np.float64)])
+def test_all_derivatives_of_the_kernel_are_those_of_xla(width, dtype):
+    """First derivatives have kernels of their own; second derivatives and those of complex numbers use them, too."""
+    shape, n = (21, 18, 9), 5000
+    x = jnp.asarray(np.random.default_rng(0).uniform(-3, 20, (n, 3)))
+    x = x.at[-5:].set(np.nan)  # Slots without a point.
+    v, f = numbers(1, 2, n, dtype=dtype), numbers(2, 2, *shape, dtype=dtype)
+    found = []
+    for threads in THREADS:
+        cloud = cloud_of(shape, width, (True, False, True), threads)
+
+        def loss(x, scale, v, f, cloud=cloud):
+            frame = frame_of(x, scale=scale, live=n - 5)
+            return jnp.sum(jnp.abs(deposit(cloud, frame, v)) ** 2) + jnp.sum(jnp.abs(read(cloud, frame, f)) ** 2)
+
+        by_all = (0, 1, 2, 3)
+        gradient = jax.jit(jax.grad(loss, by_all))
+        both = lambda *a: sum(jnp.sum(jnp.real(g).astype(float) ** 2) for g in jax.grad(loss, by_all)(*a))
+        arguments = (x, jnp.linspace(0.9, 1.1, 3), v, f)
+        second = jax.jit(jax.grad(both, by_all))(*arguments) if threads != 1 else ()
+        found.append([*gradient(*arguments), *second])
+    for one, several in zip(found[1], found[2]):
+        np.testing.assert_array_equal(one, several)
+    for by_xla, several in zip(found[0], found[2]):
+        assert np.isfinite(several).all()
+        assert_close(several, by_xla, 1e-4 if dtype == np.float32 else 1e-11)
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_frames(dtype, threads):
+    """Points are wrapped, moved onto the edge if they are a rounding error outside, and NaN if they are farther out."""
+    cloud, eps = cloud_of((12,), 2, (False,), threads), float(np.finfo(dtype).eps)
+    # The cells 5 to 12 of a periodic box of 20 cells, of length 10; one cell before and three behind are its halo.
+    lines, scale = (5, 20, -6, 0, 8, 16 * eps * 20, 1), 2.0
+    field, v = jnp.arange(12, dtype=dtype) ** 2, jnp.ones(3, dtype)
+    square = lambda s: np.interp(s + 1, np.arange(12), np.arange(12) ** 2)
+    x = np.array([3.1, 3.1 - 30, 3.1 + 50], dtype)[:, None]  # All of them at the coordinate 1.2.
+    frame = frame_of(x, lines, scale)
+    np.testing.assert_allclose(read(cloud, frame, field), square(1.2), rtol=1e3 * eps)
+    np.testing.assert_allclose(deposit(cloud, frame, v), [0, 0, 2.4, 0.6, *[0] * 8], atol=1e3 * eps)
+    edges = np.array([2.5 * (1 - 2 * eps), 6.5, 6.5 * (1 + 2 * eps)], dtype)[:, None]
+    got = np.asarray(read(cloud, frame_of(edges, lines, scale), field))
+    np.testing.assert_allclose(got, square(np.array([0, 8, 8])), rtol=1e2 * eps)
+    assert deposit(cloud, frame_of(edges, lines, scale), v)[0] == 0  # A point is never left of its block.
+    slope = jax.grad(lambda x: jnp.sum(read(cloud, frame_of(x, lines, scale), field)))(jnp.asarray(edges))
+    np.testing.assert_allclose(slope[:, 0], np.array([3, 17, 17]) * scale, rtol=1e2 * eps)  # Of cells 1 to 2, 8 to 9.
+    for outside in (2.4, 6.6, np.nan, np.inf, -np.inf):
+        astray = frame_of(jnp.asarray(x).at[1].set(outside), lines, scale)
+        assert np.isnan(read(cloud, astray, field)).all()
+        assert np.isnan(deposit(cloud, astray, v)).all()
+        total = lambda x: jnp.sum(read(cloud, astray._replace(positions=x), field))
+        assert np.isnan(jax.grad(total)(astray.positions)).all()
+        few = astray._replace(positions=astray.positions[::-1], live=jnp.int32(1))
+        assert np.isfinite(read(cloud, few, field)).all()  # Other slots may hold anything.
+        few = frame_of(jnp.asarray(x).at[2].set(outside), lines, scale, live=2)
+        np.testing.assert_allclose(deposit(cloud, few, v), [0, 0, 1.6, 0.4, *[0] * 8], atol=1e3 * eps)
 
 
 def test_no_points_and_points_without_cells():
     for threads in THREADS:
         cloud = cloud_of((4, 4), 2, (False, False), threads)
-        assert not np.any(deposit(cloud, jnp.zeros((0, 2)), jnp.zeros(0)))
-        assert read(cloud, jnp.zeros((0, 2)), jnp.ones((4, 4))).shape == (0,)
-        far = jnp.array([[1e30, 1.0], [-50.0, 2.0]])
+        assert not np.any(deposit(cloud, frame_of(jnp.zeros((0, 2))), jnp.zeros(0)))
+        assert read(cloud, frame_of(jnp.zeros((0, 2))), jnp.ones((4, 4))).shape == (0,)
+        far = frame_of(jnp.array([[1e30, 1.0], [-50.0, 2.0]]))
         assert not np.any(deposit(cloud, far, jnp.ones(2)))
         assert not np.any(read(cloud, far, jnp.ones((4, 4))))
