@@ -29,6 +29,7 @@ from .window import Window
 # shape `(*batch, *cloud.shape)`. The result is one of them; the others are operands. Without directions, points do not
 # move.
 Kind = Literal["along", "values", "block"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,7 @@ def _transposed(cotangent, *arguments, cloud: Cloud, takes: tuple[Kind, ...], gi
     if type(cotangent) is ad.Zero:
         results[linear[0]] = ad.Zero(operands[linear[0]].aval)
     else:
-        others = tuple(kind for kind in get_args(Kind) if kind in given and kind != linear[0])
+        others = tuple(kind for kind in KINDS if kind in given and kind != linear[0])
         call = {"cloud": cloud, "takes": others, "gives": linear[0]}
         results[linear[0]] = points_p.bind(*frame, *(given[kind] for kind in others), **call)
     return [None] * 4 + list(results.values())
