@@ -271,7 +271,7 @@ def _derivative(primals, tangents, *, cloud: Cloud, takes: tuple[Kind, ...], giv
             factor = along[:, axis]
             scaled = linear * (factor[:, None] if takes[0] == "along" else _beside(factor, linear))
             terms.append(bind(scaled, *others, cloud=cloud.derivative(axis)))
-    return result, functools.reduce(jnp.add, terms) if terms else ad.Zero.from_primal_value(result)
+    return result, functools.reduce(jnp.add, terms or [jnp.zeros_like(result)])
 
 
 def _direction(frame: Frame, of_positions: Any, of_scale: Any) -> Array | None:
@@ -287,19 +287,17 @@ def _direction(frame: Frame, of_positions: Any, of_scale: Any) -> Array | None:
 
 def _transposed(cotangent, *arguments, cloud: Cloud, takes: tuple[Kind, ...], gives: Kind):
     """The transpose by one operand takes the cotangent, in the place of the result, and gives this operand."""
-    frame, operands = arguments[:4], dict(zip(takes, arguments[4:]))
+    frame = arguments[:4]
+    given: dict[Kind, Any] = dict(zip(takes, arguments[4:]))
     assert not any(map(ad.is_undefined_primal, frame))
-    linear = [kind for kind in takes if ad.is_undefined_primal(operands[kind])]
-    assert len(linear) == 1
-    results: dict[Kind, Any] = dict.fromkeys(takes)
-    given = operands | {gives: cotangent}
+    linear: Kind = next(kind for kind in takes if ad.is_undefined_primal(given[kind]))
     if type(cotangent) is ad.Zero:
-        results[linear[0]] = ad.Zero(operands[linear[0]].aval)
+        result = ad.Zero(given[linear].aval)
     else:
-        others = tuple(kind for kind in KINDS if kind in given and kind != linear[0])
-        call = {"cloud": cloud, "takes": others, "gives": linear[0]}
-        results[linear[0]] = points_p.bind(*frame, *(given[kind] for kind in others), **call)
-    return [None] * 4 + list(results.values())
+        given[gives] = cotangent
+        others: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind in given and kind != linear)
+        result = points_p.bind(*frame, *(given[kind] for kind in others), cloud=cloud, takes=others, gives=linear)
+    return [None] * 4 + [result if kind == linear else None for kind in takes]
 
 
 points_p.def_impl(jax.jit(_run, static_argnames=("cloud", "takes", "gives")))

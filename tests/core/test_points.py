@@ -108,7 +108,9 @@ def test_derivatives_and_batches(shape, wraps, threads):
     assert_close(each[1], 3 * slopes(points, field), 1e-13)
 
 
-@pytest.mark.parametrize(("width", "dtype"), [(2, np.float32), (3, np.complex128), (4, np.float64)])
+@pytest.mark.parametrize(
+    ("width", "dtype"), [(2, np.float32), (4, np.float64), pytest.param(3, np.complex128, marks=pytest.mark.sweep)]
+)
 def test_all_derivatives_of_the_kernel_are_those_of_xla(width, dtype):
     """First derivatives have kernels of their own; second derivatives and those of complex numbers use them, too."""
     shape, n = (21, 18, 9), 5000
