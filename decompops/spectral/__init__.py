@@ -1,6 +1,7 @@
 """Spectral operators: derivatives, solvers, filters and statistics of periodic fields and of fields between walls."""
 
 from ._bispectrum import Bispectrum as Bispectrum, bispectrum as bispectrum
+from ._convolution import Convolution as Convolution
 from ._correlation import CorrelationFunction as CorrelationFunction, correlation_function as correlation_function
 from ._dealiasing import Mask as Mask, Pad as Pad, Truncate as Truncate
 from ._derivative import (
@@ -11,6 +12,13 @@ from ._derivative import (
     Laplacian as Laplacian,
 )
 from ._filter import Dealias as Dealias, GaussianFilter as GaussianFilter, IsotropicFilter as IsotropicFilter
+from ._green import (
+    BiotSavartKernel as BiotSavartKernel,
+    HelmholtzKernel as HelmholtzKernel,
+    PoissonKernel as PoissonKernel,
+    YukawaKernel as YukawaKernel,
+)
+from ._kernels import KernelSymbol as KernelSymbol, KernelValues as KernelValues
 from ._linear import as_linear_operator as as_linear_operator
 from ._mean_square import mean_square as mean_square
 from ._modes import dealiased as dealiased

@@ -1,0 +1,340 @@
+"""Green's functions in open space, for `Convolution`."""
+
+import abc
+import functools
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, get_args
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.core import Tracer
+
+from .._common.box import Number
+from .._common.check import check_number
+from .._operator.transform import coordinates_along
+from .._plan.doubled import lines_plan
+from .._plan.route import divided_blocks, division_of
+from ._bessel import j0, j1, k0, k1
+from ._kernel_lines import KernelLines
+from ._kernels import AbstractKernel
+from ._open_grid import OpenGrid
+
+
+Method = Literal["truncated", "sampled"]
+
+
+def as_method(method: Any) -> Method:
+    """Return `method`. Raises `ValueError` if it is unknown."""
+    if method not in get_args(Method):
+        raise ValueError(f"`method` must be one of {get_args(Method)}; got {method!r}.")
+    return method
+
+
+class AbstractGreen(AbstractKernel):
+    """The base class of Green's functions that are even or odd along each axis. They are computed in two ways.
+
+    `method="truncated"` cuts the Green's function off at a distance that is longer than the diagonal of the box. This
+    changes no result, and the symbol of the cut function is smooth, and known in closed form. For smooth fields that
+    vanish at the faces of the box, the error falls faster than any power of the spacing (Vico, Greengard and Ferrando,
+    J. Comput. Phys. 323, 2016). `method="sampled"` takes the values of the Green's function at the points of the grid,
+    and its mean over the cell at zero. The error is of second order in the spacing (Hockney and Eastwood, Computer
+    Simulation Using Particles, 1988, section 6-5-4).
+    """
+
+    method: eqx.AbstractVar[Method]
+
+    @abc.abstractmethod
+    def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number) -> Array:
+        """Return the Fourier transform of the Green's function of `axes` open axes, cut off at the distance `reach`.
+
+        `squared` and `periodic` are the squares of the wavenumber along the open axes, and along the periodic axes.
+        """
+
+    @abc.abstractmethod
+    def sampled(self, squared: Array, periodic: Array, spacing: Sequence[Number]) -> Array:
+        """Return the values of the Green's function at points whose squared distance from zero is `squared`.
+
+        `spacing` is the spacing of the grid along each open axis.
+        """
+
+    def spectrum(self, grid: OpenGrid, lengths: Sequence[Number], dtype: np.dtype) -> Array:
+        if not 1 <= len(grid.open) <= 3:
+            raise ValueError(f"`open` must name one to three axes for this kernel; got {grid.open}.")
+        components = self.odd_axes(len(lengths))
+        parts = [self._component(grid, lengths, dtype, odd) for odd in components]
+        return jnp.stack(parts) if len(components) > 1 else parts[0]
+
+    def _component(self, grid: OpenGrid, lengths: Sequence[Number], dtype: np.dtype, odd: int | None) -> Array:
+        reach, plans, shape = _reach(grid, lengths), grid.plans, grid.decomposition.shape
+        lines = tuple(
+            self._lines(grid, lengths, axis, odd) if axis in grid.open else None for axis in range(len(shape))
+        )
+        target = plans.inner.target
+        counts = tuple(line.count if line else n for line, n in zip(lines, target.lengths))
+        source = divided_blocks(counts, division_of(plans.outer.source))
+
+        def coordinate(axis: int) -> Array:
+            line, operation = lines[axis], operator.truediv
+            if line is None:
+                values = grid.bases[axis].wavenumbers(shape[axis])
+            elif self.method == "sampled":
+                values, operation = np.arange(line.count) / line.n, operator.mul
+            else:
+                values = 2 * math.pi / line.period * np.arange(line.count)
+            return coordinates_along(operation, source, axis, values, lengths[axis], grid.decomposition.mesh, dtype)
+
+        coordinates = [coordinate(axis) for axis in range(len(shape))]
+        squares, zero = list(map(jnp.square, coordinates)), jnp.zeros((1,) * len(shape), dtype)
+        squared = functools.reduce(operator.add, [squares[axis] for axis in grid.open])
+        periodic = functools.reduce(operator.add, [s for s, line in zip(squares, lines) if line is None], zero)
+        if self.method == "truncated":
+            values = self.truncated(len(grid.open), squared, periodic, reach)
+            values = values if odd is None else values * coordinates[odd]
+        else:
+            spacing = [lengths[axis] / shape[axis] for axis in grid.open]
+            values = self.sampled(squared, periodic, spacing) * math.prod(spacing, start=1.0)
+        results = tuple(line.results if line else n for line, n in zip(lines, target.lengths))
+        result = divided_blocks(results, plans.divisions[-1], target.order)
+        transforms = [line and (line, line.results) for line in lines]
+        plan = lines_plan("Convolution", source, plans.divisions, plans.order, transforms, result)
+        return grid.planned(plan)(jnp.broadcast_to(values, source.shape))
+
+    def _lines(self, grid: OpenGrid, lengths: Sequence[Number], axis: int, odd: int | None) -> KernelLines:
+        n = grid.decomposition.shape[axis]
+        # Only the first `n + 1` modes are stored along the axis of the half spectrum, and along the last axis.
+        whole = axis != grid.order[-1] and grid.bases[axis].stored(2 * n) != n + 1
+        period = 2 if self.method == "sampled" else _period(_reach(grid, lengths), lengths[axis])
+        return KernelLines(n, period, axis == odd, whole)
+
+
+def _reach(grid: OpenGrid, lengths: Sequence[Number]) -> float:
+    """Return the diagonal of the box along the open axes."""
+    return math.hypot(*(_known(lengths[axis]) for axis in grid.open))
+
+
+def _known(length: Number) -> float:
+    if isinstance(length, Tracer):
+        raise TypeError("`box` must have known lengths for this kernel; got a traced length.")
+    return float(length)
+
+
+def _period(reach: float, length: Number) -> int:
+    """Return the even period, in boxes, that keeps the images of a kernel of this reach away from the box."""
+    return max(4, 2 * math.ceil((1 + reach / float(length)) / 2 * (1 - 1e-12)))
+
+
+def screened_symbol(axes: int, squared: Array, q: Array, reach: Number) -> Array:
+    """Return the Fourier transform of the Green's function of `q² - ∇²` on `axes` axes, cut off at `reach`.
+
+    - `squared`: the square of the wavenumber along the open axes.
+    - `q`: the screening of the other axes; zero or positive.
+    """
+    is_zero, flat = squared == 0, q == 0
+    s = _root(squared)
+    x, y = q * reach, s * reach
+    total = squared + q * q
+    total = jnp.where(total == 0, 1, total)
+    if axes == 3:  # the integral of sin(s r) exp(-q r) / s
+        direct = reach**2 / 2 * _sinc(y / 2) ** 2
+        screened = (-jnp.expm1(-x) + jnp.exp(-x) * (2 * jnp.sin(y / 2) ** 2 - x * _sinc(y))) / total
+        return jnp.where(flat, direct, screened)
+    safe = jnp.where(flat, 1, q)
+    if axes == 2:
+        bessel = jnp.where(is_zero, 0.5, j1(y) / jnp.where(is_zero, 1, y))  # J1(y) / y
+        direct = jnp.where(is_zero, reach**2 / 4, (1 - j0(y)) / total) - reach**2 * jnp.log(reach) * bessel
+        z = safe * reach
+        screened = (1 + y * y * bessel * k0(z) - z * k1(z) * j0(y)) / total
+        return jnp.where(flat, direct, screened)
+    direct = reach**2 * (_sinc(y / 2) ** 2 / 2 - _sinc(y))
+    screened = (1 - jnp.exp(-x) * (jnp.cos(y) - y * y * _sinc(y) / (safe * reach))) / total
+    return jnp.where(flat, direct, screened)
+
+
+def _sinc(x: Array) -> Array:
+    return jnp.sinc(x / math.pi)
+
+
+def screened_values(squared: Array, q: Array, spacing: Sequence[Number]) -> Array:
+    """Return the Green's function of `q² - ∇²` at distances whose square is `squared`.
+
+    At the distance zero, return the mean over a cell with sides `spacing`.
+    """
+    here, flat = squared == 0, q == 0
+    r = jnp.sqrt(jnp.where(here, 1, squared))
+    safe = jnp.where(flat, 1, q)
+    if len(spacing) == 3:
+        mean = mean_of_inverse(spacing)
+        return jnp.where(here, mean - q, jnp.exp(-q * r) / r) / (4 * math.pi)
+    if len(spacing) == 2:
+        mean = mean_of_logarithm(spacing)
+        near = jnp.where(flat, -mean, -jnp.log(safe / 2) - np.euler_gamma - mean)
+        return jnp.where(here, near, jnp.where(flat, -jnp.log(r), k0(safe * r))) / (2 * math.pi)
+    r = jnp.where(here, 0, r)
+    return jnp.where(flat, -r / 2, jnp.exp(-q * r) / (2 * safe))
+
+
+def mean_of_inverse(sides: Sequence[Number]) -> Number:
+    """Return the mean of 1/r over a box with these sides, with r the distance from its centre."""
+    a, b, c = (side / 2 for side in sides)
+    r = jnp.sqrt(a * a + b * b + c * c)
+    total = 0
+    for x, y, z in ((a, b, c), (b, c, a), (c, a, b)):
+        total += y * z * jnp.arcsinh(x / jnp.sqrt(y * y + z * z)) - x * x / 2 * jnp.arctan(y * z / (x * r))
+    return total / (a * b * c)
+
+
+def mean_of_logarithm(sides: Sequence[Number]) -> Number:
+    """Return the mean of log(r) over a rectangle with these sides, with r the distance from its centre."""
+    a, b = (side / 2 for side in sides)
+    squared = a * a + b * b
+    angles = a * a * jnp.arctan(b / a) + b * b * jnp.arctan(a / b)
+    return (a * b * jnp.log(squared) - 3 * a * b + angles) / (2 * a * b)
+
+
+class PoissonKernel(AbstractGreen):
+    """The Green's function of Poisson's equation: the convolution is the solution u of `∇²u = f` in open space.
+
+    With three open axes, the kernel is `-1 / 4πr`, and u is zero at infinity. With two open axes, it is `log(r) / 2π`,
+    and with one, `|x| / 2`. Along periodic axes, u is periodic.
+
+    **Arguments:**
+
+    - `method`: "truncated", whose error falls faster than any power of the spacing, or "sampled", of second order: see
+        docs/open_boundaries.md.
+    """
+
+    method: Method = eqx.field(static=True, converter=as_method, default="truncated")
+
+    def odd_axes(self, ndim: int) -> tuple[int | None, ...]:
+        return (None,)
+
+    def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number) -> Array:
+        return -screened_symbol(axes, squared, _root(periodic), reach)
+
+    def sampled(self, squared: Array, periodic: Array, spacing: Sequence[Number]) -> Array:
+        return -screened_values(squared, _root(periodic), spacing)
+
+
+class YukawaKernel(AbstractGreen):
+    """The Green's function of the screened Poisson equation: the solution u of `(λ² - ∇²) u = f` in open space.
+
+    With three open axes, the kernel is `exp(-λr) / 4πr`; with two, `K0(λr) / 2π`; with one, `exp(-λ|x|) / 2λ`. The
+    equation is the one of `Helmholtz` with `shift = λ²`.
+
+    **Arguments:**
+
+    - `screening`: λ, a positive number with the unit 1/length. It may be traced: JAX differentiates with respect to it
+        where the `Convolution` is built inside the differentiated function.
+    - `method`: the same as in `PoissonKernel`.
+
+    **Raises:** `ValueError` if `screening` is not positive.
+    """
+
+    screening: Number
+    method: Method = eqx.field(static=True, converter=as_method, default="truncated")
+
+    def __check_init__(self):
+        check_number("screening", self.screening, positive=True)
+
+    def odd_axes(self, ndim: int) -> tuple[int | None, ...]:
+        return (None,)
+
+    def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number) -> Array:
+        return screened_symbol(axes, squared, self._screening(periodic), reach)
+
+    def sampled(self, squared: Array, periodic: Array, spacing: Sequence[Number]) -> Array:
+        return screened_values(squared, self._screening(periodic), spacing)
+
+    def _screening(self, periodic: Array) -> Array:
+        return jnp.sqrt(periodic + jnp.square(jnp.asarray(self.screening, periodic.dtype)))
+
+
+class HelmholtzKernel(AbstractGreen):
+    """The outgoing Green's function of the Helmholtz equation: the solution u of `(-κ² - ∇²) u = f` that radiates.
+
+    The kernel is `exp(iκr) / 4πr`, for complex fields with three open axes. Waves have the time factor `exp(-iωt)`.
+
+    **Arguments:**
+
+    - `wavenumber`: κ, a real number with the unit 1/length. It may be traced, as in `YukawaKernel`.
+    - `method`: the same as in `PoissonKernel`.
+    """
+
+    wavenumber: Number
+    method: Method = eqx.field(static=True, converter=as_method, default="truncated")
+    is_complex: ClassVar[bool] = True
+
+    def __check_init__(self):
+        check_number("wavenumber", self.wavenumber)
+
+    def odd_axes(self, ndim: int) -> tuple[int | None, ...]:
+        return (None,)
+
+    def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number) -> Array:
+        # The integral of sin(s r) exp(iκr) / s up to the reach, as a difference of two integrals without singularities.
+        kappa = jnp.asarray(self.wavenumber, squared.dtype)
+        s = _root(squared)
+
+        def integral(k: Array) -> Array:  # of exp(ikr)
+            half = k * reach / 2
+            return _wave(half, reach * _sinc(half))
+
+        safe = jnp.where(s == 0, 1, s)
+        waves = (integral(kappa + s) - integral(kappa - s)) / lax.complex(jnp.zeros_like(safe), 2 * safe)
+        return jnp.where(s == 0, _first_moment(kappa * reach) * reach**2, waves)
+
+    def sampled(self, squared: Array, periodic: Array, spacing: Sequence[Number]) -> Array:
+        kappa = jnp.asarray(self.wavenumber, squared.dtype)
+        here = squared == 0
+        r = jnp.sqrt(jnp.where(here, 1, squared))
+        centre = lax.complex(jnp.broadcast_to(mean_of_inverse(spacing), r.shape), jnp.broadcast_to(kappa, r.shape))
+        return jnp.where(here, centre, _wave(kappa * r, 1 / r)) / (4 * math.pi)
+
+
+def _wave(phase: Array, amplitude: Array) -> Array:
+    return lax.complex(amplitude * jnp.cos(phase), amplitude * jnp.sin(phase))
+
+
+def _first_moment(x: Array) -> Array:
+    """Return the integral of `t exp(ixt)` from 0 to 1."""
+    safe = jnp.where(jnp.abs(x) < 0.5, 1, x)
+    half = safe / 2
+    far = (_wave(safe, jnp.ones_like(safe)) - _wave(half, _sinc(half))) / lax.complex(jnp.zeros_like(safe), safe)
+    terms = [x**k / (math.factorial(k) * (k + 2)) for k in range(13)]
+    real, imag = (sum((-1) ** (k // 2) * terms[k] for k in range(first, 13, 2)) for first in (0, 1))
+    return jnp.where(jnp.abs(x) < 0.5, lax.complex(real, imag), far)
+
+
+class BiotSavartKernel(AbstractGreen):
+    """The kernel of Biot and Savart: the velocity v of a vorticity w in open space: `v = ∇× (-∇²)⁻¹ w`.
+
+    Fields are vectors on a grid of three axes, of shape `(*batch, 3, nx, ny, nz)`. For a current w, v is its magnetic
+    field. If w is divergence-free and vanishes at the faces of the box, `∇×v = w`: this is `InverseCurl` in open space.
+
+    **Arguments:**
+
+    - `method`: the same as in `PoissonKernel`.
+    """
+
+    method: Method = eqx.field(static=True, converter=as_method, default="truncated")
+
+    def odd_axes(self, ndim: int) -> tuple[int | None, ...]:
+        if ndim != 3:
+            raise ValueError(f"`fft` must transform a grid of three axes, for a curl; got a grid of {ndim} axes.")
+        return (0, 1, 2)
+
+    def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number) -> Array:
+        return screened_symbol(axes, squared, _root(periodic), reach)
+
+    def sampled(self, squared: Array, periodic: Array, spacing: Sequence[Number]) -> Array:
+        return screened_values(squared, _root(periodic), spacing)
+
+
+def _root(squared: Array) -> Array:
+    """Return the square root; its derivative at zero is zero."""
+    is_zero = squared == 0
+    return jnp.where(is_zero, 0, jnp.sqrt(jnp.where(is_zero, 1, squared)))
