@@ -142,6 +142,17 @@ def manual_axes() -> set[str]:
     return axes_of_kind(jax.sharding.get_abstract_mesh(), AxisType.Manual)
 
 
+def axes_to_map(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> frozenset[str]:
+    """Return the mesh axes that a `shard_map` of an array with the sharding `spec` should map over.
+
+    These are also the Auto axes that `spec` does not name, because XLA would gather a batch axis that it has sharded
+    over such an axis. An Explicit axis that `spec` does not name may belong to a surrounding `jax.vmap`.
+    """
+    named = {name for entry in spec for name in entry_names(entry)}
+    unnamed = axes_of_kind(mesh_in_context(mesh), AxisType.Explicit) - named
+    return frozenset(mesh.axis_names) - manual_axes() - unnamed
+
+
 def axes_of_kind(mesh: Mesh | AbstractMesh, kind: AxisType) -> set[str]:
     return {name for name, own in zip(mesh.axis_names, mesh.axis_types) if own == kind}
 

@@ -16,7 +16,7 @@ from .._basis.fourier import Fourier
 from .._common.byte_order import device_array
 from .._common.check import check_axes, check_dtype
 from .._common.placement import batch_of, place
-from .._common.sharding import manual_axes, map_blocks
+from .._common.sharding import axes_to_map, manual_axes, map_blocks
 from .._core.decomposition import Decomposition
 from .._core.layout import check_global
 from .._core.structure import Structure
@@ -157,9 +157,9 @@ def _convolved(operator: Convolution, x: Array, *, transposed: bool) -> Array:
     """Convolve a field that is on its devices."""
     grid = _grid(operator.fft, operator.open)
     mesh, source, target = grid.decomposition.mesh, grid.plans.outer.source, grid.plans.inner.target
-    names = frozenset(mesh.axis_names) - manual_axes()
-    batch = batch_of(x, x.ndim - source.ndim, mesh, source.mesh_axes, (), names)
-    field = PartitionSpec(*batch, *source.spec)
+    free = frozenset(mesh.axis_names) - manual_axes()
+    field = PartitionSpec(*batch_of(x, x.ndim - source.ndim, mesh, source.mesh_axes, (), free), *source.spec)
+    names = axes_to_map(mesh, field)
     arrays, rest = eqx.partition(operator, eqx.is_array)
     specs = jax.tree.map(lambda _: PartitionSpec(), arrays)
     if operator.spectrum is not None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, get_args
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -70,17 +71,15 @@ class AbstractGreen(AbstractKernel):
 
     def _component(self, grid: OpenGrid, lengths: Sequence[Number], dtype: np.dtype, odd: int | None) -> Array:
         reach, plans, shape = _reach(grid, lengths), grid.plans, grid.decomposition.shape
-        lines = tuple(
-            self._lines(grid, lengths, axis, odd) if axis in grid.open else None for axis in range(len(shape))
-        )
+        lines = [self._lines(grid, lengths, axis, odd) if axis in grid.open else None for axis in range(len(shape))]
         target = plans.inner.target
         counts = tuple(line.count if line else n for line, n in zip(lines, target.lengths))
         source = divided_blocks(counts, division_of(plans.outer.source))
 
-        def coordinate(axis: int) -> Array:
+        def coordinate(axis: int, *, nyquist: bool = True) -> Array:
             line, operation = lines[axis], operator.truediv
             if line is None:
-                values = grid.bases[axis].wavenumbers(shape[axis])
+                values = grid.bases[axis].wavenumbers(shape[axis], nyquist=nyquist)
             elif self.method == "sampled":
                 values, operation = np.arange(line.count) / line.n, operator.mul
             else:
@@ -91,12 +90,17 @@ class AbstractGreen(AbstractKernel):
         squares, zero = list(map(jnp.square, coordinates)), jnp.zeros((1,) * len(shape), dtype)
         squared = functools.reduce(operator.add, [squares[axis] for axis in grid.open])
         periodic = functools.reduce(operator.add, [s for s, line in zip(squares, lines) if line is None], zero)
+        spacing = [lengths[axis] / shape[axis] for axis in grid.open]
         if self.method == "truncated":
             values = self.truncated(len(grid.open), squared, periodic, reach)
-            values = values if odd is None else values * coordinates[odd]
+        elif odd in grid.open:
+            function = functools.partial(self.sampled, periodic=periodic, spacing=spacing)
+            _, slope = jax.jvp(function, (squared,), (jnp.ones_like(squared),))
+            values = 2 * coordinates[odd] * slope * math.prod(spacing, start=1.0)
         else:
-            spacing = [lengths[axis] / shape[axis] for axis in grid.open]
             values = self.sampled(squared, periodic, spacing) * math.prod(spacing, start=1.0)
+        if odd is not None and (self.method == "truncated" or odd not in grid.open):
+            values = values * coordinate(odd, nyquist=False)
         results = tuple(line.results if line else n for line, n in zip(lines, target.lengths))
         result = divided_blocks(results, plans.divisions[-1], target.order)
         transforms = [line and (line, line.results) for line in lines]
@@ -275,6 +279,8 @@ class HelmholtzKernel(AbstractGreen):
         return (None,)
 
     def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number) -> Array:
+        if axes != 3:
+            raise ValueError(f"`open` must name three open axes for `HelmholtzKernel`; got {axes}.")
         # The integral of sin(s r) exp(iκr) / s up to the reach, as a difference of two integrals without singularities.
         kappa = jnp.asarray(self.wavenumber, squared.dtype)
         s = _root(squared)
@@ -288,6 +294,8 @@ class HelmholtzKernel(AbstractGreen):
         return jnp.where(s == 0, _first_moment(kappa * reach) * reach**2, waves)
 
     def sampled(self, squared: Array, periodic: Array, spacing: Sequence[Number]) -> Array:
+        if len(spacing) != 3:
+            raise ValueError(f"`open` must name three open axes for `HelmholtzKernel`; got {len(spacing)}.")
         kappa = jnp.asarray(self.wavenumber, squared.dtype)
         here = squared == 0
         r = jnp.sqrt(jnp.where(here, 1, squared))

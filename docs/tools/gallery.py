@@ -82,6 +82,7 @@ ENTRIES = [
     Entry("two_groups", "--n 16 --snapshots 8", ""),
     Entry("nested_parallelism", "--n 16", "--n 48"),
     Entry("poisson", "--sizes 8 16 24", ""),
+    Entry("galaxy", "", "--n 128"),
 ]
 
 

@@ -51,6 +51,8 @@ SUBPACKAGES = {
             "mean_square",
         ),
         *("plane_spectra", "power_spectrum", "tridiagonal_solve", "white_noise"),
+        *("BiotSavartKernel", "Convolution", "HelmholtzKernel", "KernelSymbol", "KernelValues", "PoissonKernel"),
+        "YukawaKernel",
         *("Bispectrum", "CorrelationFunction", "EnergySpectrum", "bispectrum", "correlation_function"),
         *("cross_spectrum", "energy_spectrum", "power_multipoles"),
     },

@@ -1,0 +1,133 @@
+"""Tests of Green's functions in open space against closed forms."""
+
+import math
+
+import decompops as dops
+import numpy as np
+import pytest
+import scipy.special
+from decompops import spectral
+
+from helpers import make_mesh
+
+
+def transform(sizes, shape, *, real=True, lengths):
+    return dops.FFT3D(make_mesh(sizes), shape=shape, real=real, pad=True, box=dops.Box(lengths))
+
+
+def gaussian(fft, width, centre=0.51):
+    """Return the distances from a centre, along each axis, and a Gaussian of unit integral."""
+    shape, lengths = fft.decomposition.shape, fft.box_lengths
+    x = np.meshgrid(*[np.arange(n) * (h / n) - centre * h for n, h in zip(shape, lengths)], indexing="ij")
+    square = sum(part**2 for part in x)
+    return x, np.exp(-square / (2 * width**2)) / (2 * math.pi * width**2) ** (len(shape) / 2)
+
+
+def screened_gaussian(r, width, screening):
+    """Return the convolution of the Gaussian with `exp(-λr) / 4πr`, for a real or imaginary λ."""
+    a, s = screening * width, math.sqrt(2)
+    erfc = scipy.special.erfc
+    near = np.exp(-screening * r) * erfc((a - r / width) / s) - np.exp(screening * r) * erfc((a + r / width) / s)
+    return np.exp(a * a / 2) / (8 * math.pi * r) * near
+
+
+def error(fft, kernel, f, expected):
+    got = fft.decomposition.gather(spectral.Convolution(fft, kernel)(f))
+    return np.abs(got - expected).max() / np.abs(expected).max()
+
+
+def test_potential_of_a_gaussian_is_exact():
+    fft = transform((2, 4), (64, 64, 64), lengths=(1.0, 1.0, 1.0))
+    x, f = gaussian(fft, 1 / 22)
+    r = np.sqrt(sum(part**2 for part in x))
+    expected = -scipy.special.erf(r * 22 / math.sqrt(2)) / (4 * math.pi * r)
+    assert error(fft, spectral.PoissonKernel(), f, expected) < 1e-13
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected", "real"),
+    [
+        (spectral.PoissonKernel, lambda r, s: -screened_gaussian(r, s, 0.0), True),
+        (lambda method: spectral.YukawaKernel(3.0, method), lambda r, s: screened_gaussian(r, s, 3.0), True),
+        (lambda method: spectral.HelmholtzKernel(9.0, method), lambda r, s: screened_gaussian(r, s, -9j), False),
+    ],
+)
+def test_kernels_of_three_open_axes(kernel, expected, real):
+    errors, shape = {}, (18, 24, 33)
+    for method, factor in (("truncated", 1), ("sampled", 1), ("sampled", 2)):
+        fft = transform((4, 2), tuple(factor * n for n in shape), real=real, lengths=(1.0, 1.3, 1.8))
+        x, f = gaussian(fft, 0.082)
+        r = np.sqrt(sum(part**2 for part in x))
+        errors[method, factor] = error(fft, kernel(method), f if real else f + 0j, expected(r, 0.082))
+    assert errors["truncated", 1] < 1e-6  # The Gaussian itself has this resolution.
+    assert 3.3 < errors["sampled", 1] / errors["sampled", 2] < 4.7
+
+
+def open_mode(r, width, q, axes):
+    """Return the solution of `(q² - ∇²) u = Gaussian` on one or two axes, from the heat kernel or in closed form."""
+    if q == 0 and axes == 1:
+        z = r / (math.sqrt(2) * width)
+        return -(r * scipy.special.erf(z) + width * math.sqrt(2 / math.pi) * np.exp(-(z**2))) / 2
+    if q == 0:
+        return -(np.log(r**2) + scipy.special.exp1(r**2 / (2 * width**2))) / (4 * math.pi)
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    t = np.exp(12 * nodes - 9)  # The integral over t of exp(-q² t) times a Gaussian that spreads.
+    spread = width**2 + 2 * t
+    terms = np.exp(-(q**2) * t - r[..., None] ** 2 / (2 * spread)) / (2 * math.pi * spread) ** (axes / 2)
+    start = np.exp(-21) * np.exp(-(r**2) / (2 * width**2)) / (2 * math.pi * width**2) ** (axes / 2)
+    return terms @ (12 * weights * t) + start
+
+
+@pytest.mark.parametrize(("axes", "mode"), [((0,), 0), ((2,), 2), ((0, 1), 0), ((1, 2), 1)])
+def test_periodic_and_open_axes(axes, mode):
+    """The field is a Gaussian along the open axes, and a wave along the others."""
+    errors, shape = {}, [8, 8, 8]
+    for axis in axes:
+        shape[axis] = 40
+    for method, factor in (("truncated", 1), ("sampled", 1), ("sampled", 2)):
+        grid = tuple(factor * n if axis in axes else n for axis, n in enumerate(shape))
+        fft = transform((2, 4), grid, lengths=(1.0, 1.2, 1.1))
+        lengths, width = fft.box_lengths, 0.07
+        x = np.meshgrid(*[np.arange(n) * (h / n) for n, h in zip(grid, lengths)], indexing="ij")
+        r = np.sqrt(sum((x[axis] - 0.51 * lengths[axis]) ** 2 for axis in axes))
+        periodic = [axis for axis in range(3) if axis not in axes]
+        q = 2 * math.pi * mode / lengths[periodic[-1]]
+        wave = np.cos(q * x[periodic[-1]])
+        f = wave * np.exp(-(r**2) / (2 * width**2)) / (2 * math.pi * width**2) ** (len(axes) / 2)
+        expected = -wave * open_mode(r, width, q, len(axes))
+        got = fft.decomposition.gather(spectral.Convolution(fft, spectral.PoissonKernel(method), axes)(f))
+        errors[method, factor] = np.abs(got - expected).max() / np.abs(expected).max()
+    assert errors["truncated", 1] < 1e-9
+    assert 3.3 < errors["sampled", 1] / errors["sampled", 2] < 4.7
+
+
+@pytest.mark.parametrize("method", ["truncated", "sampled"])
+def test_biot_savart(method):
+    """The velocity is `∇×(0, 0, g) + ∇×(g, 0, 0)` with a Gaussian g; its vorticity follows by hand."""
+    fft, s = transform((2, 4), (24, 30, 36), lengths=(1.0, 1.25, 1.5)), 0.075
+    (x, y, z), _ = gaussian(fft, s)
+    g = np.exp(-(x**2 + y**2 + z**2) / (2 * s**2))
+    velocity = np.stack([-y * g, (x - z) * g, y * g]) / s**2
+    # w = ∇(∇·A) - ∇²A with A = (g, 0, g)
+    hessian = [[(a * b / s**2 - (a is b)) * g / s**2 for b in (x, y, z)] for a in (x, y, z)]
+    laplacian = sum(hessian[i][i] for i in range(3))
+    vorticity = np.stack([hessian[i][0] + hessian[i][2] for i in range(3)])
+    vorticity -= np.stack([laplacian, 0 * g, laplacian])
+    got = fft.decomposition.gather(spectral.Convolution(fft, spectral.BiotSavartKernel(method))(vorticity))
+    error = np.abs(got - velocity).max() / np.abs(velocity).max()
+    assert error < (1e-6 if method == "truncated" else 0.1)
+
+
+def test_bad_kernels(plain):
+    fft = transform((1, 1), (4, 4, 4), lengths=(1.0, 1.0, 1.0))
+    with pytest.raises(ValueError, match="`method` must be one of"):
+        plain.spectral.PoissonKernel("exact")
+    with pytest.raises(ValueError, match="`screening` must be a positive"):
+        plain.spectral.YukawaKernel(0.0)
+    with pytest.raises(TypeError, match="`fft` must be complex for a complex kernel"):
+        spectral.Convolution(fft, spectral.HelmholtzKernel(2.0))
+    with pytest.raises(ValueError, match="three open axes"):
+        spectral.Convolution(fft.replace(real=False), spectral.HelmholtzKernel(2.0), ("x",))
+    flat = dops.FFT2D(make_mesh((1,)), shape=(4, 4), real=True)
+    with pytest.raises(ValueError, match="grid of three axes"):
+        spectral.Convolution(flat, spectral.BiotSavartKernel())
