@@ -55,7 +55,7 @@ class Convolution(AbstractDerivable):
 
         ```python
         fft = dops.FFT3D(mesh, shape=(64, 64, 64), real=True, box=dops.Box((1.0, 1.0, 1.0)))
-        u = spectral.Convolution(fft, spectral.PoissonKernel())(f)  # ∇²u = f, and u is zero at infinity.
+        potential = spectral.Convolution(fft, spectral.PoissonKernel())(u)  # ∇² potential = u, zero at infinity
         ```
     """
 
