@@ -39,7 +39,7 @@ class Penalisation(AbstractProducts):
 
     The boundary is smooth, over about `width` cells. With `viscosity`, η is chosen such that the flow outside is that
     around a body with a sharp boundary, up to an error of second order in the spacing. η is then about
-    `h² / (7 ν)` for a spacing h, so explicit methods allow time steps up to about `0.3 h² / ν`.
+    `h² / (14 ν)` for a spacing h, so explicit methods allow time steps up to about `0.15 h² / ν`.
 
     !!! example
 
@@ -81,7 +81,7 @@ class Penalisation(AbstractProducts):
     viscosity: Number | None = eqx.field(kw_only=True, default=None)
     time: Number | None = eqx.field(kw_only=True, default=None)
     value: tuple[Number, ...] | Callable | None = eqx.field(kw_only=True, default=None)
-    width: Number = eqx.field(kw_only=True, default=1.0)
+    width: Number = eqx.field(kw_only=True, default=0.7)
     components: Literal["vector", "scalar"] = eqx.field(kw_only=True, default="vector", static=True)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
