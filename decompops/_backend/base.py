@@ -2,6 +2,8 @@
 
 import abc
 import functools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -82,6 +84,25 @@ class Call:
         return replace(self, plan=_transposed(self.plan))
 
 
+@dataclass(frozen=True)
+class Group:
+    """The devices along some axes of a mesh, between which rows of arrays move.
+
+    - `names`: the mesh axes. The first of them varies slowest in the numbers of the devices.
+    - `caller`: as in `Call`.
+    """
+
+    mesh: Mesh | AbstractMesh
+    names: tuple[str, ...]
+    backend: "AbstractBackend"
+    caller: Caller = NOBODY
+
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+        return math.prod(self.mesh.shape[name] for name in self.names)
+
+
 # The cache returns one object for equal plans, so that comparing two calls takes no time.
 @functools.lru_cache(maxsize=1024)
 def _transposed(plan: Plan) -> Plan:
@@ -102,6 +123,8 @@ class AbstractBackend(abc.ABC):
 
     # Whether JAX can differentiate and batch `run` by itself. If False, `operator.local` binds a JAX primitive.
     differentiable_block: ClassVar[bool] = True
+    # Whether compiled kernels move rows of arrays between devices, by `move_rows`. If False, XLA does this.
+    moves_rows: ClassVar[bool] = False
     # The command that must start the processes of a program with this backend, such as "mpiexec -n 4". "" for none.
     launcher: ClassVar[str] = ""
     # A backend with one of the next two options declares it as a dataclass field.
@@ -153,6 +176,15 @@ class AbstractBackend(abc.ABC):
         JAX differentiates and batches this method. If it is false, all batch axes are leading axes of the block.
         """
         raise NotImplementedError(f"`{type(self).__name__}` takes stages, and must have a method `run`.")
+
+    def move_rows(
+        self, group: Group, leaving: Array, sent: Array, count: Array, arrays: Sequence[Array], *, back: bool
+    ) -> tuple[Array, ...]:
+        """Move rows between the devices of `group`, inside a `shard_map`: see `decompops/_core/rows.py`.
+
+        With `back`, all rows go back to where they came from: the transpose.
+        """
+        raise NotImplementedError(f"`{type(self).__name__}` moves rows, and must have a method `move_rows`.")
 
     def prepare(self, call: Call, dtype: "np.dtype") -> None:  # noqa: B027 - most backends have nothing to do
         """Prepare to compile `call` for inputs of `dtype`. Every rank calls this method in the same order."""

@@ -18,7 +18,6 @@ from .._common.placement import place
 from .._common.sharding import manual_axes, map_blocks
 from .._core.decomposition import Decomposition
 from .._core.points import Frame
-from .._operator.transpose import Transpose
 
 
 class Home(eqx.Module):
@@ -69,13 +68,6 @@ class Home(eqx.Module):
         """Return the rows of all devices, on each of them."""
         names = self.blocks.mesh_axes
         return jax.lax.all_gather(row, names) if names else row[None]
-
-    def all_to_all(self, x: Array) -> Array:
-        """Send row d of `x` to device d. This is a transpose of a grid of two axes, from rows to columns."""
-        dec, axes = self.decomposition, (spec_entry(self.blocks.mesh_axes),)
-        shape = (self.devices, self.devices * math.prod(x.shape[1:]))
-        grid = Decomposition(dec.mesh, shape=shape, axes=axes, backend=dec.backend)
-        return Transpose(grid, "y", "x").local(x.reshape(1, -1)).reshape(x.shape)
 
     def first_cell(self, axis: int) -> Array | int:
         """Return the number of the first cell of the block of this device along a grid axis."""

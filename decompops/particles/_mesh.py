@@ -193,7 +193,7 @@ class ParticleMesh(eqx.Module):
 
         The exchange is linear in the attributes, so JAX differentiates it in both modes.
         """
-        return exchanged(self._home, p)
+        return exchanged(self._home, p, self.decomposition.backend.caller())
 
     def grow(self, p: Particles, capacity: int) -> Particles:
         """Return the particles with another capacity. Raises `ValueError` if it is smaller than the present one."""

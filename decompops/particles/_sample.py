@@ -48,5 +48,7 @@ def sampled(home: Home, density: Array, key: Array, capacity: int) -> Particles:
     slots, same = home.spec, PartitionSpec()
     run = home.mapped(on_block, (same, same, dec.spec()), (slots, same, same))
     positions, counts, needed = run(dec.box_lengths, key, density)
-    p = exchanged(home, Particles(positions, {}, counts, counts, jnp.zeros_like(counts)))
+    p = exchanged(
+        home, Particles(positions, {}, counts, counts, jnp.zeros_like(counts)), home.decomposition.backend.caller()
+    )
     return Particles(p.positions, {}, p.counts, jnp.maximum(p.needed, needed), p.invalid)

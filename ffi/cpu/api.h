@@ -30,6 +30,7 @@ int guarded(const Body& body) {
 
 DECOMPOPS_EXPORT void* decompops_instantiate() { return decompops::instantiate_handler(); }
 DECOMPOPS_EXPORT void* decompops_execute() { return decompops::execute_handler(); }
+DECOMPOPS_EXPORT void* decompops_rows() { return decompops::rows_handler(); }
 
 DECOMPOPS_EXPORT const char* decompops_error() { return decompops::last_error; }
 

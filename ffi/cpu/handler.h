@@ -12,6 +12,8 @@ namespace decompops {
 // handler makes a state for the second handler.
 void* instantiate_handler();
 void* execute_handler();
+// The second handler of exchanges of rows. The first handler is the same.
+void* rows_handler();
 
 // The first handler: it makes a `Site`, the state. If XLA asks the handler to describe itself, which it does when the
 // handler is registered, the type of the state is registered first. JAX has a function for this purpose, but before its

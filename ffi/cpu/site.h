@@ -23,6 +23,7 @@ struct SiteFields {
   Plan plan;
   Planning planning;
   int threads;
+  bool back;  // in exchanges of rows: as in `RowCounts`
   std::mutex mutex;
 };
 
@@ -36,7 +37,8 @@ inline auto bind_site(const char* ranks) {
       .Attr<double>("scale")
       .Attr<std::string_view>("label")
       .Attr<std::int64_t>("planning")
-      .Attr<std::int64_t>("threads");
+      .Attr<std::int64_t>("threads")
+      .Attr<bool>("back");
 }
 
 // The first handler: makes a site. `more` are the attributes that only this library has.
@@ -45,12 +47,13 @@ xla::ffi::ErrorOr<std::unique_ptr<Site>> instantiate(xla::ffi::Span<const std::i
                                                      xla::ffi::Span<const std::int64_t> mesh,
                                                      xla::ffi::Span<const std::int64_t> ranks, double scale,
                                                      std::string_view label, std::int64_t planning,
-                                                     std::int64_t threads, More... more) {
+                                                     std::int64_t threads, bool back, More... more) {
   try {
     auto site = std::make_unique<Site>();
     site->plan = plan_of(numbers, mesh, ranks, scale, label);
     site->planning = static_cast<Planning>(planning);
     site->threads = static_cast<int>(threads);
+    site->back = back;
     site->complete(more...);
     return site;
   } catch (const std::exception& error) {
@@ -58,11 +61,10 @@ xla::ffi::ErrorOr<std::unique_ptr<Site>> instantiate(xla::ffi::Span<const std::i
   }
 }
 
-// Begins an execution, and returns what XLA waits for. `begin` gets the sizes of the arrays, and a function to call
-// when the execution has ended, with the text of the error. This function does not throw.
+// Begins an execution, and returns what XLA waits for. `begin` gets a function to call when the execution has ended,
+// with the text of the error. This function does not throw.
 template <class Site, class Begin>
-xla::ffi::Future begin_execution(Site* site, const xla::ffi::AnyBuffer& input, const xla::ffi::AnyBuffer& result,
-                                 const Begin& begin) {
+xla::ffi::Future begin_execution(Site* site, const Begin& begin) {
   using xla::ffi::Error;
   xla::ffi::Promise promise;
   xla::ffi::Future future(promise);
@@ -76,12 +78,7 @@ xla::ffi::Future begin_execution(Site* site, const xla::ffi::AnyBuffer& input, c
     }
   };
   try {
-    const Arguments arguments = arguments_of(site->plan, input, result);
-    if (arguments.batch == 0) {
-      done("");
-    } else {
-      begin(arguments, done);
-    }
+    begin(done);
   } catch (const std::exception& error) {
     std::string text = "no memory";
     try {

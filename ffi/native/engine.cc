@@ -161,6 +161,12 @@ void Engine::run(const Ensemble& ensemble, const Meeting& meeting, int threads, 
   sent_bytes_ += ensemble.sent_bytes;
 }
 
+void Engine::count(Index messages, Index bytes) {
+  std::lock_guard<std::mutex> lock(run_mutex_);
+  messages_ += messages;
+  sent_bytes_ += bytes;
+}
+
 std::array<Index, 3> Engine::counts() {
   std::lock_guard<std::mutex> lock(run_mutex_);
   std::array<Index, 3> counts{messages_, sent_bytes_, 0};

@@ -23,7 +23,7 @@
 
 namespace decompops::native {
 
-// One device in one execution of an operator. `done` gets the text of the error, which is empty if there is none.
+// One device in one execution of an operator. `input` and `result` are what `run` needs. `done` gets the text of the error, which is empty if there is none.
 // `done` must not throw.
 struct Arrival {
   int place;
@@ -57,6 +57,8 @@ class Engine {
               const std::function<void(const Meeting&)>& run);
   // Runs the programs of an ensemble on the blocks of all devices.
   void run(const Ensemble& ensemble, const Meeting& meeting, int threads, Planning planning);
+  // Counts messages between devices in one process.
+  void count(Index messages, Index bytes);
   // The messages and bytes between devices so far, and the bytes of work space.
   std::array<Index, 3> counts();
   void set_limits(double timeout, double limit);

@@ -1,5 +1,6 @@
 """The backend for CPU clusters: compiled kernels over MPI (`ffi/mpi`)."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -11,11 +12,12 @@ from jax.sharding import AbstractMesh, Mesh
 from ..._plan.lower import Wire
 from ..._plan.plan import Plan
 from ..._plan.stage import AbstractStage
-from ..base import AbstractBackend, Call, Caller, Counters, check_overlap
-from ..native import caller, library
+from ..base import AbstractBackend, Call, Caller, Counters, Group, check_overlap
+from ..native import caller, library, rows
 from ..native.encode import mesh_entries
 from ..native.kernel import Planning, check_planning, check_threads, count_supported, details, in_order, run_kernel
 from ..native.library import OVER_MPI
+from ..native.rows import ordered, run_rows
 from ..wire import check_wire
 from . import launch
 
@@ -50,6 +52,7 @@ class MPI(AbstractBackend):
     wire: Wire | None = field(default=None, kw_only=True)
 
     differentiable_block: ClassVar[bool] = False
+    moves_rows: ClassVar[bool] = True
     launcher: ClassVar[str] = "mpiexec -n 4"
 
     def __post_init__(self):
@@ -170,8 +173,7 @@ class MPI(AbstractBackend):
         return count_supported(stages)
 
     def run(self, plan: Plan, block: Array, call: Call) -> Array:
-        entries, who = mesh_entries(plan, tuple(call.mesh.shape)), call.caller
-        OVER_MPI.name_site(who)
+        entries = mesh_entries(plan, tuple(call.mesh.shape))
         return run_kernel(
             OVER_MPI.name,
             plan,
@@ -182,7 +184,26 @@ class MPI(AbstractBackend):
             self.threads,
             ranks=in_order(entries, call.mesh, self._ranks(call.mesh)),
             details=", ".join(details(plan)),
-            thread=who.thread,
-            site=who.site,
-            communicator=np.int64(launch.known[self.communicator].number),
+            **self._site(call.caller),
         )
+
+    def move_rows(
+        self, group: Group, leaving: Array, sent: Array, count: Array, arrays: Sequence[Array], *, back: bool
+    ) -> tuple[Array, ...]:
+        return run_rows(
+            OVER_MPI.rows_target,
+            group,
+            (leaving, sent, count),
+            arrays,
+            back=back,
+            threads=self.threads,
+            ranks=ordered(group, self._ranks(group.mesh)),
+            details=rows.details(arrays, back=back),
+            **self._site(group.caller),
+        )
+
+    def _site(self, who: Caller) -> dict[str, Any]:
+        """Return the attributes of a call that tell where the user's program calls the kernel."""
+        OVER_MPI.name_site(who)
+        number = np.int64(launch.known[self.communicator].number)
+        return {"thread": who.thread, "site": who.site, "communicator": number}

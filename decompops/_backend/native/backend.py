@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -13,12 +14,13 @@ from ..._plan.lower import Wire
 from ..._plan.pieces import plain_stages
 from ..._plan.plan import Plan
 from ..._plan.stage import AbstractStage
-from ..base import AbstractBackend, Call, Counters
+from ..base import AbstractBackend, Call, Counters, Group
 from ..wire import check_wire
 from . import library
 from .encode import mesh_entries
 from .kernel import Planning, check_planning, check_threads, cores, count_supported, in_order, run_kernel
 from .library import NATIVE
+from .rows import ordered, run_rows
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Native(AbstractBackend):
     wire: Wire | None = field(default=None, kw_only=True)
 
     differentiable_block: ClassVar[bool] = False
+    moves_rows: ClassVar[bool] = True
 
     def __post_init__(self):
         check_planning(self.planning)
@@ -96,6 +99,14 @@ class Native(AbstractBackend):
             self.threads or cores(),
             devices=in_order((*outside, *inside), call.mesh, _numbers(call.mesh)),
         )
+
+    def move_rows(
+        self, group: Group, leaving: Array, sent: Array, count: Array, arrays: Sequence[Array], *, back: bool
+    ) -> tuple[Array, ...]:
+        devices = ordered(group, _numbers(group.mesh))
+        NATIVE.register()
+        options = {"back": back, "threads": self.threads or cores(), "devices": devices}
+        return run_rows(NATIVE.rows_target, group, (leaving, sent, count), arrays, **options)
 
 
 def is_local(mesh: Mesh | AbstractMesh) -> bool:

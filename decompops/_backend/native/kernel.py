@@ -3,7 +3,7 @@
 import itertools
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import jax
@@ -68,16 +68,30 @@ def run_kernel(
     lead = block.shape[: -plan.source.ndim]
     result = jax.ShapeDtypeStruct((*lead, *plan.target.block_shape), plan.result_dtype(np.dtype(block.dtype)))
     sizes = [math.prod(call.mesh.shape[name] for name in entry_names(entry)) for entry in entries]
-    return jax.ffi.ffi_call(target, result)(
-        block,
-        numbers=encoded(plan, entries, int(library.build()["stamp"])),
-        mesh=np.array(sizes, np.int64),
-        scale=np.float64(scale_of(plan)),
-        label=_label(plan, call, lead, block.dtype),
-        planning=np.int64(get_args(Planning).index(planning)),
-        threads=np.int64(threads),
-        **attributes,
-    )
+    common = site_attributes(plan, entries, sizes, _label(plan, call, lead, block.dtype), planning, threads)
+    return jax.ffi.ffi_call(target, result)(block, **common, **attributes)
+
+
+def site_attributes(
+    plan: Plan,
+    entries: tuple[MeshAxis, ...],
+    sizes: Sequence[int],
+    label: str,
+    planning: Planning,
+    threads: int,
+    *,
+    back: bool = False,
+) -> dict[str, Any]:
+    """Return what the kernels are told when XLA compiles a call. `sizes` are those of the mesh axes `entries`."""
+    return {
+        "numbers": encoded(plan, entries, int(library.build()["stamp"])),
+        "mesh": np.array(sizes, np.int64),
+        "scale": np.float64(scale_of(plan)),
+        "label": label,
+        "planning": np.int64(get_args(Planning).index(planning)),
+        "threads": np.int64(threads),
+        "back": back,
+    }
 
 
 def scale_of(plan: Plan) -> float:

@@ -74,11 +74,20 @@ class Kernels:
 
     @functools.cache  # noqa: B019 - the two instances live as long as the process
     def register(self) -> str:
-        """Register the kernels with XLA, and return the name of the target."""
+        """Register the kernels with XLA, and return the name of the target.
+
+        There is a second target for exchanges of rows, whose name is `rows_target`.
+        """
         library = self.load()
-        stages = {name: pointer(library, f"decompops_{name}") for name in ("instantiate", "execute")}
-        register_targets({self.name: stages}, platform="cpu")
+        instantiate, execute, rows = (pointer(library, f"decompops_{n}") for n in ("instantiate", "execute", "rows"))
+        targets = {self.name: execute, self.rows_target: rows}
+        stages = {name: {"instantiate": instantiate, "execute": handler} for name, handler in targets.items()}
+        register_targets(stages, platform="cpu")
         return self.name
+
+    @property
+    def rows_target(self) -> str:
+        return f"{self.name}_rows"
 
     def counters(self) -> Counters:
         """Return the counters that the kernels keep in this process."""
