@@ -20,8 +20,8 @@ def order(keys: Array, kinds: int, threads: int | None = None) -> tuple[Array, A
     - `keys`: integers of shape `(n,)` and dtype int32.
     - `threads`: the number of threads of the compiled kernel; `None` if XLA sorts.
 
-    **Returns:** integers of dtype int32 and of the shapes `(n,)` and `(kinds,)`. Equal keys stay in their order. Behind
-    the last place there is the number n.
+    **Returns:** integers of dtype int32 and of the shapes `(n,)` and `(kinds,)`. Equal keys stay in their order. What
+    follows the last place has no meaning.
     """
     return tuple(order_p.bind(keys, kinds=kinds, threads=threads))
 
@@ -45,7 +45,7 @@ def _by_bits(keys: Array, kinds: int) -> tuple[Array, Array]:
         target = jnp.where(is_one == 1, number[-1:] - before[-1:] + before, number - before)
         places = jnp.zeros_like(places).at[target].set(places, unique_indices=True)
     found = jnp.zeros(kinds, np.int32).at[keys].add(1, mode="drop")
-    return jnp.where(number < jnp.sum(found, dtype=np.int32), places, keys.shape[0]), found
+    return places, found
 
 
 def _lower(ctx, keys, *, kinds: int, threads: int | None):

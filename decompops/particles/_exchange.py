@@ -1,5 +1,6 @@
 """The exchange of particles: each goes to the device that owns its cell."""
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -26,8 +27,9 @@ def exchanged(home: Home, p: Particles, caller: Caller) -> Particles:
         capacity, me, devices = arrays[0].shape[0], home.me(), home.devices
         positions = jax.lax.stop_gradient(arrays[0])
         live = jnp.arange(capacity, dtype=np.int32) < counts[me]
-        finite = jnp.all(jnp.isfinite(positions), axis=1)
-        owner = home.owners(jnp.where(finite[:, None], positions, 0), jax.lax.stop_gradient(lengths))
+        # XLA computes this with `owner` in one loop, but it would have a loop of its own for a reduction.
+        finite = functools.reduce(jnp.logical_and, (jnp.isfinite(positions[:, i]) for i in range(positions.shape[1])))
+        owner = home.owners(positions, jax.lax.stop_gradient(lengths))
         # The number of its new device for each particle that leaves, and one more for positions that are not finite.
         key = jnp.where(finite, jnp.where(owner == me, devices + 1, owner), devices)
         key = jnp.where(live, key, devices + 1).astype(np.int32)

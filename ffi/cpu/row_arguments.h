@@ -13,19 +13,6 @@ namespace decompops {
 
 using Slots = xla::ffi::Buffer<xla::ffi::S32>;
 
-// The arrays and the moving rows of one device.
-struct RowMoves {
-  Rows rows;
-  std::vector<RowArray> arrays;
-  Index slots;
-
-  Index bytes_of_row() const {
-    Index sum = 0;
-    for (const RowArray& array : arrays) sum += array.bytes;
-    return sum;
-  }
-};
-
 // Throws if the sizes of the arrays do not fit together. `me` is the place of this device among `devices`.
 inline RowMoves row_moves(const Slots& leaving, const Slots& sent, const Slots& count,
                           const xla::ffi::RemainingArgs& before, const xla::ffi::RemainingRets& after, bool back,

@@ -20,12 +20,19 @@ std::vector<Index> starts_of(int devices, const Count& count) {
   return starts;
 }
 
+// Rows far from each other are fetched into the cache so many rows ahead.
+constexpr Index kAhead = 16;
+
 // The compiler makes a few instructions of a copy whose size it knows.
 template <Index size>
 void copy_each(const std::byte* source, const Slot* from, std::byte* target, const Slot* to, Index count, Index bytes) {
   const Index row = size == 0 ? bytes : size;
   for (Index i = 0; i < count; ++i) {
     const Index read = from == nullptr ? i : from[i], written = to == nullptr ? i : to[i];
+    if (i + kAhead < count) {
+      if (from != nullptr) __builtin_prefetch(source + from[i + kAhead] * row);
+      if (to != nullptr) __builtin_prefetch(target + to[i + kAhead] * row, 1);
+    }
     std::memcpy(target + written * row, source + read * row, static_cast<std::size_t>(row));
   }
 }

@@ -46,6 +46,19 @@ struct RowArray {
   Index bytes;  // of a row
 };
 
+// The arrays and the moving rows of one device.
+struct RowMoves {
+  Rows rows;
+  std::vector<RowArray> arrays;
+  Index slots;
+
+  Index bytes_of_row() const {
+    Index sum = 0;
+    for (const RowArray& array : arrays) sum += array.bytes;
+    return sum;
+  }
+};
+
 // Copies the rows `first` to `last` - 1 if they are among the first `kept` rows, and sets the others to zero.
 void keep_rows(const RowArray& array, Index kept, Index first, Index last);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cpu/handler.h"
+#include "cpu/row_arguments.h"
 #include "mpi/rows.h"
 #include "mpi/site.h"
 
@@ -15,7 +16,7 @@ namespace {
 ffi::Future execute(Site* site, ffi::RunId run, Slots leaving, Slots sent, Slots count, ffi::RemainingArgs before,
                     ffi::RemainingRets after, ffi::Dictionary) {
   return begin_execution(site, [&](auto& done) {
-    // The last axis of the mesh combines the axes along which rows move.
+    // The ranks of one group follow each other. The mesh of the plan is that of one group.
     const int devices = static_cast<int>(site->plan.mesh.back()), place = site->team().place(), me = place % devices;
     RowMoves moves = row_moves(leaving, sent, count, before, after, site->back, devices, me);
     const std::size_t bytes = static_cast<std::size_t>(moves.slots * moves.bytes_of_row());

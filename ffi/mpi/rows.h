@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "cpu/row_arguments.h"
+#include "cpu/rows.h"
 #include "cpu/workspace.h"
 #include "mpi/messages.h"
 

@@ -19,6 +19,21 @@ inline void expect(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
 }
 
+// The text of the error that `body` throws.
+template <class Body>
+std::string error_of(const Body& body) {
+  try {
+    body();
+  } catch (const decompops::Failure& failure) {
+    return failure.what();
+  }
+  return "no error";
+}
+
+inline void expect_in(const std::string& part, const std::string& text) {
+  expect(text.find(part) != text.npos, "\"" + part + "\" is not in \"" + text + "\"");
+}
+
 inline int failed_tests = 0;
 
 template <class Body>
@@ -36,3 +51,4 @@ void test(const char* name, const Body& body) {
 void test_decoding(int ndim);
 void test_decoding_of_noise();
 void test_points();
+void test_rows();

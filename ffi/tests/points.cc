@@ -25,14 +25,14 @@ void test_order() {
   std::vector<std::int32_t> keys(random(0, 1) == 1 ? random(0, 50) : random(9000, 20000));
   for (auto& key : keys) key = static_cast<std::int32_t>(random(-1, kinds));
   const auto count = static_cast<std::int32_t>(keys.size());
-  std::vector<std::int32_t> order(count), found(kinds), expected, numbers(kinds);
+  std::vector<std::int32_t> order(count, -1), found(kinds), expected, numbers(kinds);
   for (int kind = 0; kind < kinds; ++kind) {
     for (std::int32_t i = 0; i < count; ++i) {
       if (keys[i] == kind) expected.push_back(i);
     }
     numbers[kind] = static_cast<std::int32_t>(std::count(keys.begin(), keys.end(), kind));
   }
-  expected.resize(count, count);
+  expected.resize(count, -1);
   put_in_order(keys.data(), count, kinds, order.data(), found.data(), static_cast<int>(random(1, 3)));
   expect(order == expected && found == numbers, "keys are in the wrong order");
 }

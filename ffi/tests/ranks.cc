@@ -20,6 +20,7 @@ int main(int count, char** arguments) {
     test("withdrawal", test_withdrawal);
     test("memory of a node", test_node_memory);
     test("phases", test_phases);
+    test("exchange of rows", test_row_exchange);
     test("order", test_order);
     test("different orders", test_different_orders);
     test("calls", test_calls);

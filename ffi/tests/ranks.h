@@ -38,21 +38,6 @@ struct AllRanks {
   }
 };
 
-// The text of the error that `body` throws.
-template <class Body>
-std::string error_of(const Body& body) {
-  try {
-    body();
-  } catch (const decompops::Failure& failure) {
-    return failure.what();
-  }
-  return "no error";
-}
-
-inline void expect_in(const std::string& part, const std::string& text) {
-  expect(text.find(part) != text.npos, "\"" + part + "\" is not in \"" + text + "\"");
-}
-
 void test_failure_of_one_rank();
 void test_refusal();
 void test_waits();
@@ -62,6 +47,7 @@ void test_withdrawal();
 void test_node_memory();
 void test_phases();
 void test_order();
+void test_row_exchange();
 void test_different_orders();
 void test_calls();
 void test_end_of_waiting_calls();

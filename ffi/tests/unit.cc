@@ -271,6 +271,7 @@ int main() {
   for (int ndim : {1, 3, kMaxAxes}) test("decoding", [ndim] { test_decoding(ndim); });
   test("decoding of noise", test_decoding_of_noise);
   test("points", test_points);
+  test("rows", test_rows);
   if (has_ducc()) {
     test("lines, DUCC", test_lines);
     test("lines of a gap, DUCC", test_lines_of_a_gap);

@@ -13,7 +13,7 @@ import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
-from decompops import io
+from decompops import io, particles
 from decompops._backend.native.library import OVER_MPI
 from decompops.tools.bench.scaling import children
 from jax import lax
@@ -22,6 +22,7 @@ from jax.sharding import PartitionSpec as P
 
 import checks
 import clouds
+import exchanges
 from checks import UNEVEN, assert_block, distributed, meshes
 from helpers import make_mesh, random_field
 from plans import check_plans
@@ -51,6 +52,15 @@ def spectral() -> None:
 
 def moving_particles() -> None:
     clouds.check_moves(MPI, meshes()[-1])
+    n = jax.device_count()
+    pm = exchanges.mesh_of(make_mesh((n,)), MPI)
+    for moves in exchanges.MOVES:
+        exchanges.check(pm, moves)
+        exchanges.check_counts(pm, moves)
+    if n == 4:  # Two groups of ranks, each with particles of its own.
+        mesh = make_mesh((2, 2), "auto", ("copies", "x"))
+        dec = dops.Decomposition(mesh, shape=(2, 3), axes=("x",), box=dops.Box((1.0, 1.0)), pad=True, backend=MPI)
+        exchanges.check(particles.ParticleMesh(dec), "random")
 
 
 def threads() -> None:

@@ -31,9 +31,7 @@ def run_rows(
     results = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
     mesh = ", ".join(f"{axis}={size}" for axis, size in group.mesh.shape.items())
     label = f"exchange of {facts[0].shape[0]} particles on each device of mesh ({mesh})"
-    common = site_attributes(
-        _PLAN, (), (group.mesh.size // group.size, group.size), label, "estimate", threads, back=back
-    )
+    common = site_attributes(_PLAN, (), (group.size,), label, "estimate", threads, back=back)
     return tuple(jax.ffi.ffi_call(target, results)(*facts, *arrays, **common, **attributes))
 
 

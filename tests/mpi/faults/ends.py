@@ -29,6 +29,21 @@ def raises() -> None:
     fft(field)
 
 
+def raises_before_an_exchange() -> None:
+    """The other ranks wait for the particles of the victim. No collective of XLA runs in between."""
+    n = jax.device_count()
+    mesh = Mesh(np.array(jax.devices()), "x")
+    dec = dops.Decomposition(mesh, shape=(n, 4), axes=("x",), box=dops.Box((1.0, 1.0)), backend=dops.MPI())
+    pm = particles.ParticleMesh(dec)
+    p = pm.place(np.random.default_rng(0).random((50 * n, 2)), capacity=50 * n)
+    moved = p.replace(p.positions + 0.5)
+    jax.block_until_ready(pm.exchange(moved))
+    happens()
+    if victim():
+        raise ValueError("the victim's own error")
+    pm.exchange(moved)
+
+
 def raises_where_links_lie() -> None:
     """Someone else has put a link where ranks once wrote their tracebacks. What it leads to stays as it is."""
     fft, field = waiting()

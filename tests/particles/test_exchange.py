@@ -1,0 +1,160 @@
+"""Tests of the exchange of particles: any moves, any attributes, and all transformations of JAX."""
+
+import functools
+
+import decompops as dops
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import particles
+
+import exchanges
+from helpers import make_mesh
+
+
+COUNT = exchanges.COUNT
+
+
+def mesh_of(backend: str, sizes: tuple[int, ...] = (8,), kind: str = "auto") -> particles.ParticleMesh:
+    return exchanges.mesh_of(make_mesh(sizes, kind), backend)
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("moves", exchanges.MOVES)
+def test_any_moves(moves, backend):
+    exchanges.check(mesh_of(backend), moves)
+
+
+@pytest.mark.parametrize("moves", ["few", "all to one"])
+def test_groups_of_devices(moves):
+    """Devices along a mesh axis that does not shard the grid have particles of their own."""
+    mesh = make_mesh((2, 4), "auto", ("copies", "x"))
+    dec = dops.Decomposition(mesh, shape=(8, 3), axes=("x",), box=dops.Box((1.0, 1.0)), pad=True, backend="native")
+    exchanges.check(particles.ParticleMesh(dec), moves)
+
+
+@pytest.mark.parametrize("moves", ["few", "rotated", "random", "none"])
+def test_only_true_counts_are_sent(moves):
+    exchanges.check_counts(mesh_of("native"), moves)
+
+
+def losses(backend: str, moves: str = "random"):
+    """Return a function of an attribute, which depends on where each particle is after two exchanges, and its input."""
+    pm = mesh_of(backend)
+    _, _, p = exchanges.start(pm, moves)
+    p = particles.Particles(p.positions, {"id": p["id"]}, p.counts, p.needed, p.invalid)
+    slot = lambda q, v: jnp.sin(q["id"].astype(v.dtype))[:, None] + q.positions[:, :1].astype(v.dtype)
+
+    def loss(v):
+        q = pm.exchange(p.replace(v=v))
+        q = pm.exchange(q.replace(1 - q.positions, v=q["v"] ** 2 * slot(q, v)))
+        return jnp.sum(pm.sum(q, jnp.sin(q["v"]) * slot(q, v)))
+
+    v = pm.gather(p)["id"][:, None] * np.array([0.01, 0.02]) + 0.3
+    numbers = np.zeros((*p["id"].shape, 2))
+    live = (np.arange(p.capacity) < np.asarray(p.counts)[:, None]).ravel()
+    numbers[live] = v[np.searchsorted(np.arange(COUNT), np.asarray(p["id"])[live])]
+    return pm, p, loss, jax.device_put(numbers, pm.sharding)
+
+
+def by_hand(v: np.ndarray, number: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the gradient of the loss for each particle, by calculus."""
+    first, last = np.sin(number)[:, None] + y, np.sin(number)[:, None] + 1 - y
+    return np.cos(v**2 * first) * 2 * v * first * last
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+def test_gradients(backend):
+    """Reverse, forward and second derivatives, also with `checkpoint`, against calculus."""
+    pm, p, loss, v = losses(backend)
+    found = pm.gather(p.replace(v=v, g=jax.jit(jax.grad(jax.checkpoint(loss)))(v)))
+    expected = by_hand(found["v"], found["id"].astype(float), found["positions"][:, :1].astype(float))
+    np.testing.assert_allclose(found["g"], expected, rtol=1e-6)
+    if backend == "native":
+        u = jnp.cos(3 * v)
+        slope = jax.jit(lambda v: jax.jvp(loss, (v,), (u,))[1])(v)
+        np.testing.assert_allclose(slope, np.sum(expected * pm.gather(p.replace(u=u))["u"]), rtol=1e-6)
+        curve = jax.jit(lambda v: jax.jvp(jax.grad(loss), (v,), (u,))[1])(v)
+        step = 1e-6
+        grad = jax.jit(jax.grad(loss))
+        numeric = (grad(v + step * u) - grad(v - step * u)) / (2 * step)
+        np.testing.assert_allclose(curve, numeric, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("moves", ["few", "all to one", "rotated", "emptied"])
+def test_the_transpose_is_the_adjoint(moves, backend):
+    """Also for what slots without a particle contain: they do not move, and get no cotangent."""
+    pm = mesh_of(backend)
+    _, _, p = exchanges.start(pm, moves)
+    p = particles.Particles(p.positions, {}, p.counts, p.needed, p.invalid)
+    rng = np.random.default_rng(0)
+    v, w = (jax.device_put(rng.normal(size=(*p.positions.shape[:1], 2)), pm.sharding) for _ in range(2))
+    moved, pullback = _linear(pm)(p, v, w)
+    live = (np.arange(p.capacity) < np.asarray(p.counts)[:, None]).ravel()
+    np.testing.assert_allclose(np.sum(np.asarray(moved) * w), np.sum(np.asarray(pullback) * v), rtol=1e-12)
+    assert not np.asarray(pullback)[~live].any()
+    assert np.sum(np.asarray(moved).any(axis=1)) == COUNT
+
+
+@functools.cache
+def _linear(pm: particles.ParticleMesh):
+    @jax.jit
+    def both(p, v, w):
+        moved, back = jax.vjp(lambda v: pm.exchange(p.replace(v=v))["v"], v)
+        return moved, back(w)[0]
+
+    return both
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_vmap_and_scan(kind):
+    """Some arrays, or the moves themselves, have a batch axis; a scan repeats exchanges."""
+    pm = mesh_of("native", (2, 4), kind)
+    _, _, p = exchanges.start(pm, "random")
+    p = particles.Particles(p.positions, {"id": p["id"]}, p.counts, p.needed, p.invalid)
+    factors = jnp.array([1.0, 2.0, 3.0], np.float32)
+    scaled = lambda f: pm.exchange(p.replace(v=f * p.positions))
+    batch = jax.jit(jax.vmap(scaled))(factors)
+    for i, factor in enumerate(factors):
+        one = jax.tree.map(lambda x, i=i: x[i], batch)
+        found = pm.gather(one)
+        np.testing.assert_array_equal(found["id"], np.arange(COUNT))
+        np.testing.assert_allclose(found["v"], factor * found["positions"], rtol=1e-6)
+    shifts = jnp.array([0.0, 0.25, 0.5], np.float32)
+    shifted = jax.jit(jax.vmap(lambda s: pm.exchange(p.replace(p.positions + s))))(shifts)
+    for i, shift in enumerate(shifts):
+        found = pm.gather(jax.tree.map(lambda x, i=i: x[i], shifted))
+        np.testing.assert_array_equal(found["id"], np.arange(COUNT))
+        np.testing.assert_array_equal(found["positions"], pm.gather(p)["positions"] + shift)
+    turn = lambda q, _: (pm.exchange(q.replace(q.positions + np.float32(0.125))), q.counts)
+    last, counts = jax.jit(lambda p: jax.lax.scan(turn, p, length=8))(pm.exchange(p))
+    np.testing.assert_array_equal(last.counts, counts[0])  # Each particle has been on every device.
+    np.testing.assert_allclose(pm.gather(last)["positions"], pm.gather(p)["positions"] + 1, rtol=1e-6)
+
+
+def test_an_exported_program_has_no_kernel():
+    pm = mesh_of("native")
+    _, _, p = exchanges.start(pm, "few")
+    exported = jax.export.export(jax.jit(lambda x, v, c: jax.tree.leaves(pm.exchange(_particles(x, v, c)))))(
+        p.positions, p["spin"], p.counts
+    )
+    assert "decompops_" not in exported.mlir_module()
+    for got, expected in zip(
+        exported.call(p.positions, p["spin"], p.counts),
+        jax.tree.leaves(pm.exchange(_particles(p.positions, p["spin"], p.counts))),
+    ):
+        np.testing.assert_array_equal(got, expected)
+
+
+def _particles(x, v, counts) -> particles.Particles:
+    return particles.Particles(x, {"v": v}, counts, counts, jnp.zeros_like(counts))
+
+
+def test_an_exchange_does_not_round():
+    """The option `wire` of backends is for fields. Particles move unchanged."""
+    pm = exchanges.mesh_of(make_mesh((8,)), dops.XLA(wire="bfloat16"))
+    _, _, p = exchanges.start(pm, "few")
+    np.testing.assert_array_equal(pm.gather(pm.exchange(p))["positions"], pm.gather(p)["positions"])
