@@ -88,10 +88,12 @@ class Call:
 class Group:
     """The devices along some axes of a mesh, between which rows of arrays move.
 
+    - `name`: the operator's name in error messages.
     - `names`: the mesh axes. The first of them varies slowest in the numbers of the devices.
     - `caller`: as in `Call`.
     """
 
+    name: str
     mesh: Mesh | AbstractMesh
     names: tuple[str, ...]
     backend: "AbstractBackend"

@@ -13,8 +13,12 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from .._backend.base import Group
+from .._backend.base import Call, Group
 from .._backend.xla.backend import XLA
+from .._common.blocks import Blocks, spec_entry
+from .._plan.plan import Plan
+from .._plan.stage import Move
+from .primitive import apply_to_block
 from .row_route import RowRoute
 
 
@@ -34,6 +38,23 @@ def move_rows(group: Group, leaving: Array, sent: Array, count: Array, arrays: S
     - `arrays`: arrays of shape `(slots, ...)` and of any dtype.
     """
     return tuple(move_rows_p.bind(leaving, sent, count, *arrays, group=group, back=False))
+
+
+def everywhere(group: Group, row: Array) -> Array:
+    """Return the rows of all devices of `group`, on each of them: `(size, n)` for `row` of shape `(n,)`.
+
+    With compiled kernels, this is a transpose, so that a device which waits for others says so.
+    """
+    size, entry = group.size, spec_entry(group.names)
+    if size == 1:
+        return row[None]
+    if not group.backend.moves_rows:
+        return jax.lax.all_gather(row, group.names)
+    lengths = (size, size * row.shape[0])
+    rows, columns = Blocks(lengths, (size, 1), (entry, None)), Blocks(lengths, (1, size), (None, entry))
+    plan = Plan(group.name, rows, (Move(rows, columns),))
+    call = Call(plan, group.mesh, group.backend, caller=group.caller)
+    return apply_to_block(call, jnp.tile(row, size)[None]).reshape(size, -1)
 
 
 move_rows_p = Primitive("move_rows")

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec
 
 from .._backend.base import Caller, Group
 from .._core.order import order
-from .._core.rows import move_rows
+from .._core.rows import everywhere, move_rows
 from ._home import Home
 from ._particles import Particles
 
@@ -21,7 +21,7 @@ from ._particles import Particles
 def exchanged(home: Home, p: Particles, caller: Caller) -> Particles:
     """Return the particles on the devices that own their cells. See `ParticleMesh.exchange`."""
     dec = home.decomposition
-    group = Group(dec.mesh, home.blocks.mesh_axes, dec.backend, caller)
+    group = Group("ParticleMesh.exchange", dec.mesh, home.blocks.mesh_axes, dec.backend, caller)
 
     def on_block(lengths: Any, counts: Array, *arrays: Array) -> tuple[Array, ...]:
         capacity, me, devices = arrays[0].shape[0], home.me(), home.devices
@@ -34,7 +34,7 @@ def exchanged(home: Home, p: Particles, caller: Caller) -> Particles:
         key = jnp.where(finite, jnp.where(owner == me, devices + 1, owner), devices)
         key = jnp.where(live, key, devices + 1).astype(np.int32)
         leaving, found = order(key, devices + 1, dec.backend.point_threads(dec.mesh))
-        found = home.everywhere(found)
+        found = everywhere(group, found)
         sent, invalid = found[:, :devices], found[:, devices]
         needed = counts - jnp.sum(sent, 1, dtype=np.int32) + jnp.sum(sent, 0, dtype=np.int32)
         moves = (jnp.max(needed) <= capacity) & ~jnp.any(invalid > 0)

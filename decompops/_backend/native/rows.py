@@ -14,7 +14,7 @@ from .kernel import in_order, site_attributes
 
 
 # The kernels identify calls by plans. What rows do is not a part of the plan.
-_PLAN = Plan("exchange", Blocks((1,), (1,), (None,)), ())
+_PLAN = Plan("rows", Blocks((1,), (1,), (None,)), ())
 
 
 def run_rows(
@@ -30,7 +30,7 @@ def run_rows(
     """Move rows with the kernel `target`. `facts` are the arguments `leaving`, `sent` and `count` of `move_rows`."""
     results = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
     mesh = ", ".join(f"{axis}={size}" for axis, size in group.mesh.shape.items())
-    label = f"exchange of {facts[0].shape[0]} particles on each device of mesh ({mesh})"
+    label = f"{group.name} of {facts[0].shape[0]} rows on each device of mesh ({mesh})"
     common = site_attributes(_PLAN, (), (group.size,), label, "estimate", threads, back=back)
     return tuple(jax.ffi.ffi_call(target, results)(*facts, *arrays, **common, **attributes))
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import decompops as dops
 import jax
 import numpy as np
+from decompops import particles
 from jax.sharding import Mesh
 from job import field_of, happens, run, transform, victim, waiting
 

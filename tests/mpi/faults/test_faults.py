@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
 pytestmark = mpiexec.MARKS
 
 FFT = r"FFT3D yz-pencils -> xz-pencils of a complex128 field \(16, 16, 16\) on mesh \(x=\d\) at \w+\.py:\d+"
+EXCHANGE = r"ParticleMesh\.exchange .* on mesh \(x=2\) at ends\.py:\d+"
 GAVE_UP = rf"^decompops: rank \d: {FFT}: rank \d gave up: ValueError: the victim's own error$"
 OWN_ERROR = r"^ValueError: the victim's own error$"
 WAITED = rf"^decompops: rank 0 has waited \d+ s in {FFT} for rank \d \("
@@ -85,6 +86,10 @@ FAULTS = [
         *("ends.py", "raises_before_the_first_call", "the same, before the first operator", FOLLOWS),
         (OWN_ERROR, GAVE_UP),
         sweep=True,
+    ),
+    Fault(
+        *("ends.py", "raises_before_an_exchange", "the same, before an exchange of particles", FOLLOWS),
+        (OWN_ERROR, rf"^decompops: rank 0: {EXCHANGE}: rank 1 gave up: ValueError: the victim's own error$"),
     ),
     Fault(
         *("ends.py", "raises_in_a_thread", "the same, in another Python thread", FOLLOWS, (OWN_ERROR, GAVE_UP)),
