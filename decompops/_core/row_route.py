@@ -27,6 +27,7 @@ Arrays = tuple[Array, ...]
 
 # Buckets for which there is one exchange only, as parts of `slots / devices`.
 PARTS = (8, 2)
+_NONE = np.int32(np.iinfo(np.int32).max)  # A number that is too large for any array.
 
 
 class RowRoute(NamedTuple):
@@ -92,8 +93,11 @@ class RowRoute(NamedTuple):
 
     def __call__(self, arrays: Arrays) -> Arrays:
         """Return the slots of this device after all rows have moved. Slots without a row hold zeros."""
-        if self.slots == 0:
-            return arrays
+        if not all(x.size for x in arrays):  # Arrays without elements stay as they are.
+            moved = iter(self(tuple(x for x in arrays if x.size)))
+            return tuple(next(moved) if x.size else x for x in arrays)
+        if not arrays:
+            return ()
         buckets = sorted({-(-self.slots // (self.devices * factor)) for factor in PARTS})
         move = self._dealt
         for bucket in reversed(buckets):
@@ -108,7 +112,8 @@ class RowRoute(NamedTuple):
         own = self.sent[self.me]
         where = _taken(self.leaving, _filled(jnp.cumsum(own, dtype=np.int32) - own, own, bucket), self.slots)
         arrived = self._by_dtype([_taken(x, where) for x in arrays])
-        return self._settled(arrays, arrived, self.sent[:, self.me])
+        came = self.sent[:, self.me]
+        return self._settled(arrays, arrived, _filled(jnp.cumsum(came, dtype=np.int32) - came, came, bucket))
 
     def _dealt(self, arrays: Arrays) -> Arrays:
         devices, slots = self.devices, self.slots
@@ -129,18 +134,27 @@ class RowRoute(NamedTuple):
         where = _filled(jnp.cumsum(passed, dtype=np.int32) - passed, passed, bucket)
         onwards = _taken(by_target, where, len(by_target))
         arrived = self._by_dtype([_taken(x.reshape(-1, *x.shape[2:]), onwards) for x in held])
-        # How many rows for this device each device k passed on: of the ranks from `first` to `last` - 1 of each device
-        # i, those that are (k - i) mod devices, modulo devices.
-        last = ends[:, self.me][:, None]
-        first = last - self.sent[:, self.me][:, None]
+        # How many rows of device i each device k passed on to this device: of the ranks from `first` to `last` - 1, those
+        # that are (k - i) mod devices, modulo devices.
+        came = self.sent[:, self.me]
+        last = ends[:, self.me]
+        first = last - came
         offset = (number[None] - number[:, None]) % devices
-        below = lambda rank: (rank - offset + devices - 1) // devices
-        return self._settled(arrays, arrived, jnp.sum(below(last) - below(first), 0, dtype=np.int32))
+        below = lambda rank: (rank[:, None] - offset + devices - 1) // devices
+        passed = below(last) - below(first)
+        # Row j of device k is number `within` of those of device `source`. In the end, rows are in the order of their
+        # sources, so that the way back is the transpose.
+        stop, column = jnp.cumsum(passed, 0, dtype=np.int32), jnp.arange(bucket, dtype=np.int32)
+        source = jax.vmap(lambda row: jnp.searchsorted(row, column, side="right"))(stop.T).astype(np.int32)
+        is_row, source = source < devices, jnp.minimum(source, devices - 1)
+        within = column[None] - (stop - passed)[source, number[:, None]]
+        shift = (number[:, None] - source - first[source]) % devices
+        numbers = (jnp.cumsum(came, dtype=np.int32) - came)[source] + shift + within * devices
+        return self._settled(arrays, arrived, jnp.where(is_row, numbers, _NONE))
 
-    def _settled(self, arrays: Arrays, arrived: Arrays, counts: Array) -> Arrays:
-        """Return the slots after `counts[i]` rows in row i of `arrived` have filled their slots."""
-        numbers = _filled(jnp.cumsum(counts, dtype=np.int32) - counts, counts, arrived[0].shape[1]).ravel()
-        places = self._places(_taken(self.entering, numbers, self.slots))
+    def _settled(self, arrays: Arrays, arrived: Arrays, numbers: Array) -> Arrays:
+        """Return the slots after row `[i, j]` of `arrived` has filled slot number `numbers[i, j]` of `entering`."""
+        places = self._places(_taken(self.entering, numbers.ravel(), self.slots))
         from_, to = self.others
         to = self._places(to)
         stays = jnp.arange(self.slots, dtype=np.int32) < self.kept
@@ -172,9 +186,9 @@ class RowRoute(NamedTuple):
 
 
 def _filled(starts: Array, counts: Array, bucket: int) -> Array:
-    """Return, for each row, `starts + 0, 1, ...` up to its count, and then a number that is too large for any array."""
+    """Return, for each row, `starts + 0, 1, ...` up to its count, and then `_NONE`."""
     column = jnp.arange(bucket, dtype=np.int32)
-    return jnp.where(column[None] < counts[:, None], starts[:, None] + column[None], np.iinfo(np.int32).max)
+    return jnp.where(column[None] < counts[:, None], starts[:, None] + column[None], _NONE)
 
 
 def _taken(x: Array, where: Array, otherwise: int = 0) -> Array:
