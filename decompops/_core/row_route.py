@@ -134,8 +134,8 @@ class RowRoute(NamedTuple):
         where = _filled(jnp.cumsum(passed, dtype=np.int32) - passed, passed, bucket)
         onwards = _taken(by_target, where, len(by_target))
         arrived = self._by_dtype([_taken(x.reshape(-1, *x.shape[2:]), onwards) for x in held])
-        # How many rows of device i each device k passed on to this device: of the ranks from `first` to `last` - 1, those
-        # that are (k - i) mod devices, modulo devices.
+        # How many rows of device i each device k passed on to this device. Of the ranks from `first` to `last` - 1, it
+        # had those that are (k - i) mod devices, modulo devices.
         came = self.sent[:, self.me]
         last = ends[:, self.me]
         first = last - came

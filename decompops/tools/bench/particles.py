@@ -84,16 +84,18 @@ class ParticleTask:
         pm, arguments = self._state(self.backend)
         compiled = compile_for(self._function(pm), *arguments)
         found, memory = collectives(compiled.as_text()), compiled.memory_analysis()
-        block = sum(x.nbytes for x in jax.tree.leaves(arguments[0])) // self.mesh.size
+        whole = sum(x.nbytes for x in jax.tree.leaves(arguments[0]))
+        block, moving = whole // self.mesh.size, MOVERS * len(self.positions) / arguments[0].positions.shape[0]
+        here = max(1, self.mesh.size // jax.process_count())
         temporary = None if memory is None else memory.temp_size_in_bytes
         return {
             "collectives": [
                 {"kind": c.kind, "group_size": c.group_size, "count": c.times, "bytes": c.times * c.bytes}
                 for c in found
             ],
-            "kernel_messages": Counters().messages,
-            "communicated_bytes": sum(c.times * c.bytes for c in found),
-            "least_communicated_bytes": round(MOVERS * block) if self.operator == "exchange" else 0,
+            "kernel_messages": counted.messages,
+            "communicated_bytes": sum(c.times * c.bytes for c in found) + counted.sent_bytes // here,
+            "least_communicated_bytes": round(moving * block) if self.operator == "exchange" else 0,
             "block_bytes": block,
             "temporary_bytes": temporary,
             "temporary_blocks": None if temporary is None else temporary / block,
