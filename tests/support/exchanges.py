@@ -17,8 +17,8 @@ MOVES = ("few", "none", "random", "rotated", "all to one", "from one", "emptied"
 
 def mesh_of(mesh: Mesh, backend: Any) -> particles.ParticleMesh:
     """Return slabs along x, with one cell for each device."""
-    n = mesh.size
-    axes = (tuple(mesh.axis_names) if len(mesh.axis_names) > 1 else mesh.axis_names[0],)
+    n, names = mesh.size, [str(name) for name in mesh.axis_names]
+    axes = (tuple(names) if len(names) > 1 else names[0],)
     dec = dops.Decomposition(mesh, shape=(n, 3), axes=axes, box=dops.Box((1.0, 1.0)), pad=True, backend=backend)
     return particles.ParticleMesh(dec)
 
