@@ -7,12 +7,14 @@ _install()  # The type checker checks only modules that are imported later.
 
 from . import (
     fft as fft,
+    finite_volume as finite_volume,
     io as io,
     mpmd as mpmd,
     nn as nn,
     particles as particles,
     pde as pde,
     plot as plot,
+    solve as solve,
     spectral as spectral,
 )
 from ._autotune.choose import autotune as autotune

@@ -69,6 +69,8 @@ SUBPACKAGES = {
         *("FNO", "FNO2D", "FNO3D", "HaloConv", "HaloConv2D", "HaloConv3D", "SpectralConv", "SpectralConv2D"),
         "SpectralConv3D",
     },
+    dops.finite_volume: {"Diffusion", "Robin"},
+    dops.solve: {"Multigrid"},
     dops.plot: {"curves", "panels", "projection", "slice", "spectrum"},
     dops.pde: {
         *("AbstractEquation", "AbstractIntegrator", "AbstractSplitEquation", "Advection", "AllenCahn", "Burgers"),

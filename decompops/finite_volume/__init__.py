@@ -1,0 +1,4 @@
+"""Finite-volume operators with variable coefficients on the cells and faces of sharded grids."""
+
+from ._diffusion import Diffusion as Diffusion
+from ._geometry import Robin as Robin
