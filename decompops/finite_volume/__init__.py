@@ -2,3 +2,4 @@
 
 from ._diffusion import Diffusion as Diffusion
 from ._geometry import Robin as Robin
+from ._staggered import Divergence as Divergence, Gradient as Gradient

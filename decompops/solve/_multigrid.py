@@ -18,6 +18,7 @@ from .._core.layout import check_global
 from .._core.structure import Structure
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.halo import HaloExchange
+from .._operator.placed import Placed
 from .._operator.unbound import OperatorDecomposition
 from ..finite_volume import Diffusion
 from ..finite_volume._cut import promoted, times
@@ -128,7 +129,7 @@ class Multigrid(AbstractDerivable):
         if not local:
             check_global("x", self.decomposition.mesh_axes, "Call `.local(block)` instead")
         x = x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(self.bottom.dtype)
-        return (_cycle if local else _in_program)(self, x, local)
+        return _cycle(self, x, True) if local else _in_program(self, Placed(self.decomposition)(x), False)
 
 
 def _is_spec(x: Any) -> bool:
@@ -149,7 +150,7 @@ def _hierarchy(
     while True:
         shape, blocks = network.decomposition.shape, network.decomposition.blocks()
         axes = [axis for axis, n in enumerate(shape) if n > 2 and blocks.core(axis) > 1]
-        if blocks.mesh_axes and (math.prod(shape) <= _WHOLE or not axes):
+        if blocks.mesh_axes and (math.prod(shape) <= max(_WHOLE, _DENSE) or not axes):
             network, transfer = gathered(network)
             transfers.append(transfer)
             continue
@@ -222,7 +223,7 @@ def _smoothed(level: Level, b: Array, degree: int, local: bool) -> Array:
     """Return the polynomial of Chebyshev iteration of `degree` times b."""
     network = level.network
     # The eigenvalues of the matrix over its diagonal lie between 0 and 2. A coarse grid cannot see the upper ones.
-    least, most = 2 / (2 * len(network.faces)), 2.0
+    least, most = 0.75 / len(network.faces), 2.0
     centre, radius = (most + least) / 2, (most - least) / 2
     scaled = lambda r, factor: times(factor * level.inverse_diagonal, r)
     change = scaled(b, 1 / centre)

@@ -69,7 +69,7 @@ SUBPACKAGES = {
         *("FNO", "FNO2D", "FNO3D", "HaloConv", "HaloConv2D", "HaloConv3D", "SpectralConv", "SpectralConv2D"),
         "SpectralConv3D",
     },
-    dops.finite_volume: {"Diffusion", "Robin"},
+    dops.finite_volume: {"Diffusion", "Divergence", "Gradient", "Robin"},
     dops.solve: {"Multigrid"},
     dops.plot: {"curves", "panels", "projection", "slice", "spectrum"},
     dops.pde: {

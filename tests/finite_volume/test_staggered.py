@@ -1,0 +1,86 @@
+"""Tests of `Gradient` and `Divergence` on the staggered grid."""
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import finite_volume
+from jax.sharding import PartitionSpec as P
+
+from helpers import assert_close, assert_transposed, make_mesh, random_field
+from volumes import widths_of
+
+
+LENGTHS = (1.0, 1.5, 2.0)
+GRIDS = {
+    "uneven pencils": ((2, 2), (5, 3, 4), "explicit"),
+    "one cell per device": ((2, 4), (2, 4, 3), "auto"),
+    "uneven slabs": ((8,), (9, 4), "auto"),
+    "one device": ((1,), (6, 5, 4), "auto"),
+}
+
+
+@pytest.mark.parametrize("stretched", [False, True])
+@pytest.mark.parametrize("grid", GRIDS)
+def test_gradient_and_divergence(grid, stretched):
+    """Both are those of NumPy, and each other's transposes, and `Diffusion` is the product of the two."""
+    sizes, shape, kind = GRIDS[grid]
+    ndim = len(shape)
+    dec = dops.Decomposition(make_mesh(sizes, kind), shape=shape, box=dops.Box(LENGTHS[:ndim]), pad=True)
+    rng, sides = np.random.default_rng(0), ("neumann", "periodic", "neumann")[:ndim]
+    relative = [rng.uniform(0.5, 1.5, n) for n in shape] if stretched else None
+    options = {"boundary": sides, "cells": relative and list(map(jnp.asarray, relative))}
+    gradient, divergence = (of(dec, **options) for of in (finite_volume.Gradient, finite_volume.Divergence))
+    widths = widths_of(shape, LENGTHS[:ndim], relative)
+    u, v = random_field((2, *shape)), random_field((2, ndim, *shape), seed=1)
+    along = lambda values, axis: values.reshape([-1 if i == axis else 1 for i in range(ndim)])
+    slopes, fluxes = np.zeros((2, ndim, *shape)), np.zeros((2, *shape))
+    for axis, (w, side) in enumerate(zip(widths, sides)):
+        inside = np.ones(shape[axis])
+        inside[0] = side == "periodic"
+        distance = along((w + np.roll(w, 1)) / 2, axis)
+        place = axis - ndim
+        slopes[:, axis] = along(inside, axis) * (u - np.roll(u, 1, place)) / distance
+        through = along(inside, axis) * v[:, axis]
+        fluxes += (np.roll(through, -1, place) - through) / along(w, axis)
+    volumes = np.ones(shape)
+    for axis, w in enumerate(widths):
+        volumes = volumes * along(w / w.mean(), axis)
+    assert_close(dec.gather(gradient(dec.shard(u))), slopes, rtol=1e-13)
+    assert_close(dec.gather(divergence(dec.shard(v))), volumes * fluxes, rtol=1e-12)
+    assert not np.asarray(gradient(dec.shard(u)))[:, :, shape[0] :].any()
+    x, y = (np.asarray(dec.shard(part[0])) for part in (u, v))
+    assert_transposed(gradient, gradient.T, x, y)
+    assert_transposed(divergence, divergence.T, y, x)
+    weighted = np.asarray(gradient.weights) * np.asarray(gradient(x))
+    assert_close(divergence.T(x), -weighted, rtol=1e-12)
+    if not stretched:
+        assert_close(divergence.T(x), -np.asarray(gradient(x)), rtol=1e-13)
+    product = (divergence @ gradient)(dec.shard(u))
+    assert_close(product, -np.asarray(finite_volume.Diffusion(dec, **options)(dec.shard(u))), rtol=1e-12)
+
+
+def test_projection_in_blocks():
+    """Inside a `shard_map`, the projection leaves no divergence."""
+    mesh = make_mesh((2, 2))
+    dec = dops.Decomposition(mesh, shape=(6, 5, 4), box=dops.Box(LENGTHS), pad=True)
+    gradient, divergence = finite_volume.Gradient(dec), finite_volume.Divergence(dec)
+    v = dec.shard(random_field((3, *dec.shape)))
+    matrix = np.asarray(dec.gather(finite_volume.Diffusion(dec)(dec.shard(np.eye(120).reshape(120, 6, 5, 4)))))
+    right = -dec.gather(divergence(v)).ravel()
+    p = dec.shard(np.linalg.lstsq(matrix.reshape(120, 120).T, right)[0].reshape(dec.shape))
+    scalar, vector = dec.spec(), P(None, *dec.spec())
+    project = jax.shard_map(
+        lambda v, p: divergence.local(v - gradient.local(p)), mesh=mesh, in_specs=(vector, scalar), out_specs=scalar
+    )
+    assert np.abs(np.asarray(jax.jit(project)(v, p))).max() < 1e-12 * np.abs(right).max()
+
+
+def test_bad_arguments(plain):
+    dec = plain.Decomposition(make_mesh((2, 2)), shape=(6, 5, 4), pad=True)
+    divergence = plain.finite_volume.Divergence(dec)
+    with pytest.raises(ValueError, match="`x` must have one component for each of x, y, z"):
+        divergence(np.ones(dec.shape))
+    with pytest.raises(ValueError, match='`boundary` must be "periodic" or "neumann" for vectors on faces'):
+        plain.finite_volume.Gradient(dec, boundary="dirichlet")

@@ -1,0 +1,185 @@
+"""Tests of `Multigrid`: as a stationary iteration, as a preconditioner, and as a matrix."""
+
+import re
+
+import decompops as dops
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import finite_volume, solve
+from jax.sharding import PartitionSpec as P
+
+from helpers import assert_close, make_mesh, random_field
+from volumes import conjugate_gradients
+
+
+def centres(shape: tuple[int, ...]) -> np.ndarray:
+    return np.stack(np.meshgrid(*[(np.arange(n) + 0.5) / n for n in shape], indexing="ij"))
+
+
+def coefficient(kind: str, shape: tuple[int, ...]) -> np.ndarray:
+    x = centres(shape)
+    match kind:
+        case "smooth":
+            return np.exp(np.prod(np.sin(2 * np.pi * x), axis=0))
+        case "ball":  # A million times the coefficient outside, with an edge that no coarse grid has.
+            return np.where(((x - 0.47) ** 2).sum(0) < 0.3**2, 1e6, 1.0)
+        case "blocks":
+            bits = np.random.default_rng(0).integers(0, 2, (4,) * len(shape))
+            return np.where(bits[tuple(np.minimum((4.3 * x).astype(int), 3))], 1e6, 1.0)
+    raise ValueError(kind)
+
+
+def right_side(dec: dops.Decomposition, *lead: int) -> jax.Array:
+    f = random_field((*lead, *dec.shape))
+    axes = tuple(range(-dec.ndim, 0))
+    return dec.shard(f - f.mean(axes, keepdims=True))
+
+
+def steps_of(operator, cycle, f) -> int:
+    """Return the number of steps of conjugate gradients to a residual of 1e-8."""
+    run = [eqx.filter_jit(lambda operator, u: operator(u))] * 2
+    apply, invert = (lambda u, own=own, run=run: run[0](own, u) for own in (operator, cycle))
+    dot = jax.jit(lambda a, b: jnp.sum(a * b))
+    _, norms = conjugate_gradients(apply, f, invert, dot, 40)
+    return len(norms) - 1
+
+
+def factor_of(operator, cycle, f) -> float:
+    """Return the factor by which a step of the stationary iteration reduces the residual, at last."""
+
+    @eqx.filter_jit
+    def step(operator, cycle, r):
+        r = r - operator(cycle(r))
+        return r, jnp.linalg.norm(r.ravel())
+
+    norms = []
+    for _ in range(12):
+        f, norm = step(operator, cycle, f)
+        norms.append(float(norm))
+    return (norms[-1] / norms[-5]) ** 0.25
+
+
+@pytest.mark.parametrize(
+    ("kind", "boundary", "shape"),
+    [
+        ("smooth", "dirichlet", (16, 16, 16)),
+        ("smooth", "periodic", (32, 32)),
+        ("smooth", "neumann", (17, 13)),
+        ("ball", "dirichlet", (16, 16, 16)),
+        ("blocks", "neumann", (32, 32)),
+        ("ball", "periodic", (15, 22)),
+    ],
+)
+def test_convergence(kind, boundary, shape):
+    dec = dops.Decomposition(make_mesh((1,)), shape=shape, box=dops.Box(1.0))
+    operator = finite_volume.Diffusion(dec, coefficient(kind, shape), boundary=boundary)
+    cycle = solve.Multigrid(operator)
+    f = right_side(dec)
+    assert steps_of(operator, cycle, f) <= (9 if kind == "smooth" else 14)
+    if kind == "smooth":
+        assert factor_of(operator, cycle, f) < 0.25
+
+
+def gather_late(monkeypatch) -> None:
+    """Let small grids stay sharded, as large ones do."""
+    for name, cells in {"_WHOLE": 10, "_DENSE": 8}.items():
+        monkeypatch.setattr(f"decompops.solve._multigrid.{name}", cells)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shape", "kind", "backend", "singular"),
+    [
+        ((2, 4), (8, 8, 4), "auto", "native", True),
+        ((2, 2), (7, 5, 4), "explicit", "xla", False),
+        ((8,), (9, 36), "auto", "xla", True),
+        ((1,), (5, 6, 9), "auto", "xla", False),
+        ((1,), (300,), "auto", "xla", True),
+    ],
+)
+def test_matrix(monkeypatch, sizes, shape, kind, backend, singular):
+    """As a matrix, a cycle is symmetric and positive, on all devices as on one, for every size."""
+    if kind == "explicit" or len(shape) == 2:
+        gather_late(monkeypatch)
+    boundary = ("periodic", "neumann", "periodic") if singular else ("dirichlet", "periodic", "neumann")
+    a = coefficient("smooth", shape)
+
+    def matrix(sizes, kind, backend):
+        mesh = make_mesh(sizes, kind)
+        dec = dops.Decomposition(mesh, shape=shape, box=dops.Box(1.0), pad=True, backend=backend)
+        operator = finite_volume.Diffusion(dec, a, boundary=boundary[: len(shape)])
+        cycle, size = solve.Multigrid(operator), np.prod(shape)
+        eye = dec.shard(np.eye(size).reshape(size, *shape))
+        result = cycle(eye)
+        padding = np.array(result)
+        padding[:, *map(slice, shape)] = 0
+        assert not padding.any()
+        return [dec.gather(x).reshape(size, size) for x in (result, operator(eye))]
+
+    inverse, own = matrix(sizes, kind, backend)
+    np.testing.assert_allclose(inverse, inverse.T, atol=1e-12 * np.abs(inverse).max())
+    values, vectors = np.linalg.eigh(own)
+    root = vectors[:, int(singular) :] * np.sqrt(values[int(singular) :])
+    reduced = np.linalg.eigvalsh(root.T @ inverse @ root)
+    assert reduced[0] > 0.7
+    assert reduced[-1] < 1.3
+
+
+def test_whole_grids_on_every_device(monkeypatch):
+    """Grids that are sharded down to one cell for each device, transforms, and blocks inside a `shard_map`."""
+    gather_late(monkeypatch)
+    mesh = make_mesh((4,))
+    dec = dops.Decomposition(mesh, shape=(12, 13), box=dops.Box(1.0), pad=True, backend="xla")
+    operator = finite_volume.Diffusion(dec, coefficient("smooth", dec.shape), boundary="dirichlet")
+    cycle = eqx.filter_jit(solve.Multigrid)(operator)
+    assert len(cycle.levels) == 3
+    f = right_side(dec, 2)
+    expected = dec.gather(cycle(f))
+    one = dops.Decomposition(make_mesh((1,)), shape=dec.shape, box=dops.Box(1.0))
+    single = finite_volume.Diffusion(one, coefficient("smooth", dec.shape), boundary="dirichlet")
+    residual = dec.gather(f) - np.asarray(single(expected))
+    assert np.linalg.norm(residual) < 0.35 * np.linalg.norm(f)
+    assert_close(dec.gather(jax.jit(jax.vmap(lambda f: cycle(f)))(f)), expected)
+    spec = P(None, *dec.spec())
+    mapped = jax.shard_map(
+        lambda cycle, block: cycle.local(block), mesh=mesh, in_specs=(cycle.specs, spec), out_specs=spec
+    )
+    assert_close(dec.gather(jax.jit(mapped)(cycle, f)), expected)
+    text = jax.jit(lambda f: cycle(f)).lower(f).compile().as_text()
+    gathered = re.findall(r"f64\[([0-9,]+)\]\S* all-gather\(", text)
+    assert gathered
+    assert max(np.prod(np.fromstring(shape, sep=",")) for shape in gathered) <= 2 * 16  # Only coarse grids.
+
+
+def test_stretched_cells_and_tensors():
+    """Cells of aspect ratio 8 and clustered cells, and a preconditioner for a tensor, in single precision."""
+    shape = (24, 32)
+    dec = dops.Decomposition(make_mesh((1,)), shape=shape, box=dops.Box((1.0, 1.0 / 6)))
+    flat = finite_volume.Diffusion(dec, coefficient("smooth", shape), boundary="dirichlet")
+    assert steps_of(flat, solve.Multigrid(flat), right_side(dec)) <= 10
+    cells = (dops.Cells.clustered(24, 1.5), None)
+    tensor = np.array([[1.0, 0.4], [0.4, 1.0]])[:, :, None, None] * coefficient("smooth", shape)
+    square = dops.Decomposition(dec, box=dops.Box(1.0))
+    operator = finite_volume.Diffusion(square, tensor.astype(np.float32), boundary="dirichlet", cells=cells)
+    f = right_side(square).astype(np.float32)
+    cycle = solve.Multigrid(operator)
+    assert cycle(f).dtype == np.float32
+    assert steps_of(operator, cycle, f) <= 25
+
+
+def test_bad_coefficients(plain):
+    """NaN in a coefficient gives NaN, and not a hang. Other arguments are refused."""
+    dec = dops.Decomposition(make_mesh((1,)), shape=(8, 40))
+    a = coefficient("smooth", dec.shape)
+    a[3, 3] = np.nan
+    cycle = solve.Multigrid(finite_volume.Diffusion(dec, a, boundary="dirichlet"))
+    assert np.isnan(np.asarray(cycle(np.ones(dec.shape)))).any()
+    grid = plain.Decomposition(make_mesh((1,)), shape=(8, 8))
+    with pytest.raises(TypeError, match=r"`operator` must be a `finite_volume.Diffusion`; got Roll"):
+        plain.solve.Multigrid(plain.Roll(grid, (1, 0)))
+    with pytest.raises(TypeError, match="`operator` must have real coefficients"):
+        plain.solve.Multigrid(plain.finite_volume.Diffusion(grid, 1j))
+    with pytest.raises(ValueError, match="`degree` must be an integer of at least one"):
+        plain.solve.Multigrid(plain.finite_volume.Diffusion(grid), degree=0)
