@@ -49,6 +49,8 @@ PARTICLES = "positions, m = np.random.default_rng(0).random((20, 3)), np.ones(20
 GIVEN = {
     "_backend/mpi/backend.py::thread": "power = np.sum",
     "_core/window.py::Window": "dec = fft.decomposition",
+    "finite_volume/_diffusion.py::Diffusion": "a = f = u",
+    "finite_volume/_staggered.py::Gradient": "dec, p, u = fft.decomposition, u, velocity",
     "io/_checkpoints.py::Checkpoints": f"{FLAT}; {SOLVER}; {STATE}; step = 1; model = memory = {{}}",
     "io/_snapshot.py::write": "p = u",
     "io/_snapshot.py::Writer": "class solver: rollout = lambda u, steps: (u, None)\n"
@@ -77,6 +79,7 @@ GIVEN = {
     "plot/_projection.py::projection": "enstrophy = density = u**2",
     "plot/_spectrum.py::spectrum": "before = after = u",
     # lineax does not support Explicit meshes.
+    "solve/_multigrid.py::Multigrid": "dec, a = fft.decomposition, u; right = u",
     "spectral/_linear.py::as_linear_operator": "fft = dops.FFT3D(auto, shape=(16, 16, 16), real=True); b = numpy_array",
     "spectral/_solve.py::Poisson": "f = u",
     "spectral/_spectra.py::cross_spectrum": "v = u",
@@ -91,6 +94,7 @@ def prepared(sizes: tuple[int, int]) -> dict[str, Any]:
     numpy_array = random_field((16, 16, 16))
     shard = fft.decomposition.shard
     modules = {name: getattr(dops, name) for name in ("io", "mpmd", "particles", "pde", "plot", "spectral")}
+    modules |= {"finite_volume": dops.finite_volume, "solve": dops.solve}
     modules |= {"dops": dops, "eqx": eqx, "jax": jax, "jnp": jnp, "lx": lx, "np": np, "threading": threading}
     return {
         **modules,

@@ -1,0 +1,24 @@
+"""The code of docs/finite_volume.md."""
+
+import pytest
+
+from pages import blocks, check
+
+
+CHECK = """
+assert 5 < int(steps) <= 12
+np.testing.assert_allclose(operator(u), right, atol=1e-7 * np.abs(right).max())
+through = np.asarray(u)[0] - 1
+assert (through < 0).all() and (np.asarray(u) > 0).all()
+assert np.abs(np.asarray(divergence(projected))).max() < 1e-6 * np.abs(np.asarray(divergence(velocity))).max()
+direction = np.asarray(np.random.default_rng(1).normal(size=a.shape)) * np.asarray(a)
+h = 1e-5
+numeric = (flux_through_wall(a + h * direction) - flux_through_wall(a - h * direction)) / (2 * h)
+np.testing.assert_allclose(np.vdot(np.asarray(slope), direction), numeric, rtol=1e-5)
+np.testing.assert_allclose(same, operator(u), atol=1e-7 * np.abs(right).max())
+"""
+
+
+@pytest.mark.promotes_ranks
+def test_the_code(tmp_path):
+    check("".join(blocks("docs/finite_volume.md")) + CHECK, folder=tmp_path)
