@@ -39,6 +39,7 @@ from ._core.layout import Layout as Layout
 from ._operator.base import AbstractOperator as AbstractOperator, Compose as Compose
 from ._operator.fft import FFT as FFT, FFT2D as FFT2D, FFT3D as FFT3D
 from ._operator.halo import HaloExchange as HaloExchange
+from ._operator.multiply import Multiply as Multiply
 from ._operator.roll import Roll as Roll
 from ._operator.stencil import Stencil as Stencil
 from ._operator.transform import Transform as Transform

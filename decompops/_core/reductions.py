@@ -20,13 +20,13 @@ from .._common.broadcast import along
 
 @functools.partial(jax.jit, static_argnames="lengths")
 def total(field: Array, lengths: tuple[int, ...]) -> Array:
-    return jnp.sum(_cleared(field, lengths), _grid(lengths))
+    return jnp.sum(cleared(field, lengths), _grid(lengths))
 
 
 @functools.partial(jax.jit, static_argnames="lengths")
 def mean(field: Array, lengths: tuple[int, ...]) -> Array:
     dtype = _result_dtype(jnp.mean, field.dtype)
-    summed = jnp.sum(_cleared(field, lengths).astype(_wide(dtype)), _grid(lengths))
+    summed = jnp.sum(cleared(field, lengths).astype(wide(dtype)), _grid(lengths))
     return (summed / float(math.prod(lengths))).astype(dtype)
 
 
@@ -34,14 +34,13 @@ def mean(field: Array, lengths: tuple[int, ...]) -> Array:
 def weighted_mean(field: Array, lengths: tuple[int, ...], bases: tuple[AbstractBasis, ...]) -> Array:
     """Return the mean over the volume, with the quadrature weights of the basis of each stored axis."""
     dtype = _result_dtype(jnp.mean, field.dtype)
-    wide = _wide(dtype)
-    cells, scale = _cleared(field, lengths).astype(wide), 1.0
+    cells, scale = cleared(field, lengths).astype(wide(dtype)), 1.0
     for axis, length, basis in zip(_grid(lengths), lengths, bases):
         weights = basis.weights(length)
         if np.all(weights == weights[0]):
             scale *= float(weights[0])
             continue
-        weights = np.pad(weights, (0, field.shape[axis] - length)).astype(wide)
+        weights = np.pad(weights, (0, field.shape[axis] - length)).astype(cells.dtype)
         cells = cells * along(weights, axis, cells.ndim)
     return (jnp.sum(cells, _grid(lengths)) * scale).astype(dtype)
 
@@ -49,7 +48,7 @@ def weighted_mean(field: Array, lengths: tuple[int, ...], bases: tuple[AbstractB
 @functools.partial(jax.jit, static_argnames="lengths")
 def norm(field: Array, lengths: tuple[int, ...]) -> Array:
     dtype = _result_dtype(jnp.mean, field.dtype)
-    cells = _cleared(field, lengths).astype(_wide(dtype))
+    cells = cleared(field, lengths).astype(wide(dtype))
     square = jnp.sum(cells.real**2 + cells.imag**2 if jnp.iscomplexobj(cells) else cells**2, _grid(lengths))
     # The derivative of the square root must not be infinite if a field of the batch is zero.
     root = jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
@@ -61,7 +60,7 @@ def vdot(u: Array, v: Array, lengths: tuple[int, ...]) -> Array:
     dtype = _result_dtype(jnp.sum, jnp.result_type(u, v))
     # The padding is set to zero in both factors, not in their product: in a derivative, zero times an infinity in the
     # padding would be NaN.
-    u, v = (_cleared(x, lengths).astype(_wide(dtype)) for x in (u, v))
+    u, v = (cleared(x, lengths).astype(wide(dtype)) for x in (u, v))
     return jnp.sum(jnp.conj(u) * v, _grid(lengths)).astype(dtype)
 
 
@@ -70,12 +69,12 @@ def _grid(lengths: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(range(-len(lengths), 0))
 
 
-def _cleared(field: Array, lengths: tuple[int, ...]) -> Array:
-    """Return `field` with zeros in its padding."""
+def cleared(field: Array, lengths: tuple[int, ...], filling: float = 0.0) -> Array:
+    """Return `field` with zeros in its padding, or with another number."""
     for axis, length in zip(_grid(lengths), lengths):
         if field.shape[axis] != length:
             inside = along(jnp.arange(field.shape[axis], dtype=np.int32), axis, field.ndim) < length
-            field = jnp.where(inside, field, jnp.zeros((), field.dtype))
+            field = jnp.where(inside, field, jnp.full((), filling, field.dtype))
     return field
 
 
@@ -84,7 +83,7 @@ def _result_dtype(function: Callable, dtype: np.dtype) -> np.dtype:
     return jax.eval_shape(function, jax.ShapeDtypeStruct((1,), dtype)).dtype
 
 
-def _wide(dtype: np.dtype) -> np.dtype:
+def wide(dtype: np.dtype) -> np.dtype:
     """Return the dtype to accumulate in: single precision for half precision, as in `jnp`, else `dtype` itself."""
     is_half = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32
     return np.dtype(np.float32) if is_half else dtype

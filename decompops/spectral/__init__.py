@@ -42,3 +42,4 @@ from ._spectra import (
     power_spectrum as power_spectrum,
 )
 from ._tridiagonal import tridiagonal_solve as tridiagonal_solve
+from ._variable import VariableLaplacian as VariableLaplacian

@@ -23,7 +23,7 @@ NAMES = {
         "MPI",
         "Native",
     ),
-    *("Points", "Roll", "Sine"),
+    *("Multiply", "Points", "Roll", "Sine"),
     *("Stencil", "Transform", "Transpose", "Trial", "XLA", "autotune", "config"),
 }
 SUBPACKAGES = {
@@ -46,6 +46,7 @@ SUBPACKAGES = {
             "Resample",
             "SpectralOperator",
             "Truncate",
+            "VariableLaplacian",
             "as_linear_operator",
             "dealiased",
             "mean_square",
@@ -65,6 +66,7 @@ SUBPACKAGES = {
         *("Cosmology", "Deconvolution", "Gravity", "KickDriftKick", "Load", "NUFFT", "NUFFTType3"),
         *("ParticleMesh", "Particles", "Window"),
     },
+    dops.solve: {"AbstractSolver", "BiCGStab", "CG", "GMRES", "MINRES", "NotConverged", "Reason", "Solution"},
     dops.nn: {
         *("FNO", "FNO2D", "FNO3D", "HaloConv", "HaloConv2D", "HaloConv3D", "SpectralConv", "SpectralConv2D"),
         "SpectralConv3D",

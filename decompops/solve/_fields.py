@@ -1,0 +1,64 @@
+"""`Fields`: sums and products of sharded fields, with as few all-reduces as possible."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from .._core.reductions import cleared, mean, wide
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Sums and products of fields with the axes `(*batch, *inner)`.
+
+    Each field of the batch has numbers of its own, such as step sizes: arrays of shape `(*batch,)`.
+
+    - `lengths`: the lengths of the grid axes without padding, in their storage order.
+    - `inner`: the number of axes of one field: its components and the axes of the grid.
+    - `whole`: those of these axes, counted from the end, that each device holds whole.
+    """
+
+    lengths: tuple[int, ...]
+    inner: int
+    whole: tuple[int, ...]
+
+    def clear(self, field: Array) -> Array:
+        """Return `field` with zeros in the padding."""
+        return cleared(field, self.lengths)
+
+    def without_mean(self, field: Array) -> Array:
+        """Return `field` minus the mean of each component."""
+        return self.clear(field - jnp.expand_dims(mean(field, self.lengths), tuple(range(-len(self.lengths), 0))))
+
+    def dots(self, *pairs: tuple[Array, Array]) -> tuple[Array, ...]:
+        """Return the sums of `conj(u) * v` over the axes of a field, for all pairs (u, v), by one all-reduce."""
+        sums = self.dots_of_stacks(*((u[None], v[None]) for u, v in pairs))
+        return tuple(lax.index_in_dim(one, 0, keepdims=False) for one in sums)
+
+    def dots_of_stacks(self, *pairs: tuple[Array, Array]) -> tuple[Array, ...]:
+        """Return `dots` for pairs of stacks of fields, which have a further first axis, by one all-reduce."""
+        # First each device adds up what it has. These sums are small, so they can be joined for one all-reduce.
+        products = [(jnp.conj(u) * v).astype(wide(v.dtype)) for u, v in pairs]
+        sums = [jnp.sum(product, self.whole) for product in products]
+        found = jnp.sum(jnp.concatenate(sums), tuple(range(-self.inner + len(self.whole), 0)))
+        ends = np.cumsum([len(part) for part in sums]).tolist()
+        return tuple(lax.slice_in_dim(found, end - len(part), end) for part, end in zip(sums, ends))
+
+    def norm(self, field: Array) -> Array:
+        """Return the norm of each field of the batch."""
+        (square,) = self.dots((field, field))
+        return jnp.sqrt(square.real)
+
+    def spread(self, numbers: Array) -> Array:
+        """Return `numbers` of the batch with further axes of length one, for the axes of a field."""
+        return jnp.expand_dims(numbers, tuple(range(-self.inner, 0)))
+
+    def times(self, numbers: Array, field: Array) -> Array:
+        """Return the product of `numbers`, one for each field of the batch, and `field`."""
+        return self.spread(numbers).astype(field.dtype) * field
+
+    def select(self, condition: Array, field: Array | float, other: Array | float) -> Array:
+        """Return `field` for the fields of the batch where `condition` holds, else `other`."""
+        return jnp.where(self.spread(condition), field, other)

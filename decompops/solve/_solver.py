@@ -1,0 +1,321 @@
+"""`AbstractSolver`: the solution of a linear system as an operator, and its derivatives."""
+
+import abc
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from equinox import AbstractVar
+from jax import Array, lax
+from jax.core import Tracer
+from jaxtyping import Inexact, Shaped
+
+from .._common.byte_order import device_array
+from .._common.check import check_count, check_number
+from .._common.placement import known
+from .._common.remember import in_one_program, keep_if_traced
+from .._common.typed import sharded_like
+from .._core.layout import Layout, check_global
+from .._core.structure import Structure
+from .._operator.base import AbstractOperator, AbstractTyped
+from .._operator.placed import Placed
+from .._operator.unbound import OperatorDecomposition
+from ._fields import Fields
+from ._solution import NotConverged, Reason, Solution, problem
+from ._system import State, System, iterate
+
+
+Preconditioner = Callable[[Array], Array] | None
+NullSpace = Literal["operator", "constants"] | None
+IfUnconverged = Literal["raise", "warn", "return"]
+
+
+class AbstractSolver(AbstractOperator):
+    """The solution of `operator(x) = b` by a Krylov method, as an operator on b.
+
+    Each field of a batch is a system of its own, with its own steps. The padding of b is ignored. JAX differentiates
+    the solution with respect to b and to the arrays in `operator`, to any order and in both modes. A derivative is the
+    solution of a further system with the same operator or its transpose, by the same method with the same tolerances.
+    The preconditioner does not change derivatives.
+
+    **Arguments:**
+
+    - `operator`: an operator on fields in real space, built with a mesh and a shape, whose results are like its fields.
+    - `preconditioner`: an operator, or another linear function of a field, that approximates the inverse of `operator`.
+    - `rtol`, `atol`: the solver ends when the norm of the residual `b - operator(x)` is at most `rtol` times the norm
+        of b, plus `atol`. Fields in single precision mostly cannot reach a smaller `rtol` than 1e-5.
+    - `max_steps`: the largest number of steps.
+    - `null_space`: "constants" if `operator` maps constants to zero and its results have zero mean, as on periodic
+        grids and between Neumann walls. Then the mean of b is ignored, and the mean of x is zero. None for an operator
+        that has an inverse. By default, "operator": what the property `operator.null_space` says, or None if there is
+        no such property. Then a mean of b that is larger than the tolerance is an error, because no x solves the
+        system.
+    - `component_axes`: the number of axes before the grid that belong to one system, such as 1 for a vector. By
+        default, the axes in `operator.in_structure`.
+    - `if_unconverged`: what a call does if the solver does not converge. "raise" raises `NotConverged`; "warn" warns,
+        and returns the last x. In traced code, such as inside `jax.jit`, calls cannot raise or warn: with "raise" and
+        with "warn", they return NaN, and so do derivatives. "return" returns the last x always. `solve` tells whether
+        the solver has converged.
+
+    An eager call of an operator that contains a function or a class of your own is compiled anew each time. Call the
+    solver inside `jax.jit`.
+
+    **Raises:** `TypeError` or `ValueError` for an argument that is not as above. Calls raise `TypeError` if b is not
+    real or complex, and `ValueError` if b does not fit the operator, and inside a `shard_map`.
+    """
+
+    if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as a constructor argument.
+        operator: ClassVar[AbstractOperator]
+        preconditioner: ClassVar[Preconditioner]
+        rtol: ClassVar[float]
+        atol: ClassVar[float]
+        max_steps: ClassVar[int]
+        null_space: ClassVar[NullSpace]
+        component_axes: ClassVar[int | None]
+        if_unconverged: ClassVar[IfUnconverged]
+    else:
+        operator: AbstractVar[AbstractOperator]
+        preconditioner: AbstractVar[Preconditioner]
+        rtol: AbstractVar[float]
+        atol: AbstractVar[float]
+        max_steps: AbstractVar[int]
+        null_space: AbstractVar[NullSpace]
+        component_axes: AbstractVar[int | None]
+        if_unconverged: AbstractVar[IfUnconverged]
+    needs: ClassVar[str]  # What the method requires, for the error after a breakdown.
+
+    def __check_init__(self):
+        if not isinstance(self.operator, AbstractOperator):
+            raise TypeError(f"`operator` must be an operator of decompops; got {self.operator!r}.")
+        if not self.operator.is_bound:
+            raise ValueError(
+                f"`operator` must be built with a mesh and a `shape`, such as `shape=(64, 64, 64)`; got "
+                f"{self.operator!r}."
+            )
+        if misfit := self.operator.out_structure.misfit(self.operator.in_structure):
+            raise ValueError(f"`operator` must return fields like those it takes; got {self.operator!r}: {misfit}.")
+        if not (self.preconditioner is None or callable(self.preconditioner)):
+            raise TypeError(f"`preconditioner` must be a linear function of a field; got {self.preconditioner!r}.")
+        if isinstance(self.preconditioner, AbstractTyped) and self.preconditioner.is_bound:
+            if misfit := self.operator.out_structure.misfit(self.preconditioner.in_structure):
+                raise ValueError(
+                    f"`preconditioner` must take fields like those of `operator`; got {self.preconditioner!r}: {misfit}."
+                )
+        for name, value in (("rtol", self.rtol), ("atol", self.atol)):
+            check_number(name, value, least=0)
+        if not (self.rtol or self.atol):
+            raise ValueError("`rtol` or `atol` must be positive; got zero for both.")
+        check_count("max_steps", self.max_steps)
+        if self.null_space is not None and self.null_space not in get_args(NullSpace)[0].__args__:
+            raise ValueError(f'`null_space` must be "operator", "constants" or None; got {self.null_space!r}.')
+        if self.component_axes is not None and self.component_axes != 0:
+            check_count("component_axes", self.component_axes)
+        if self.if_unconverged not in get_args(IfUnconverged):
+            raise ValueError(f"`if_unconverged` must be one of {get_args(IfUnconverged)}; got {self.if_unconverged!r}.")
+        _ = self._pencil
+
+    @abc.abstractmethod
+    def cycle(self, system: System, state: State, r: Array) -> State:
+        """Improve the solution of `state`, whose residual is `r`, until the method's own estimate says so."""
+
+    def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Shaped[Array, "*result"]:
+        solution = self.solve(x)
+        reason = known(solution.reason)
+        if self.if_unconverged == "return":
+            return solution.value
+        if isinstance(reason, Tracer):
+            missing = solution.value.ndim - solution.reason.ndim
+            fine = jnp.expand_dims(solution.converged, tuple(range(-missing, 0)))
+            return jnp.where(fine, solution.value, jnp.nan)
+        found = jax.tree.map(known, solution)
+        if text := problem(self.title, self.needs, found):
+            if self.if_unconverged == "raise":
+                raise NotConverged(text, found)
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return solution.value
+
+    def solve(
+        self, b: Shaped[Array | np.ndarray, "*field"], guess: Inexact[Array | np.ndarray, "*field"] | None = None
+    ) -> Solution:
+        """Solve the system, and tell how. This method does not raise an error if the solver does not converge.
+
+        **Arguments:**
+
+        - `b`: the right-hand side, a real or complex field.
+        - `guess`: a field of the shape of b from which the method starts; by default zero. The solution has no
+            derivative with respect to it.
+
+        **Returns:** a `Solution`.
+        """
+        check_global("b", self.decomposition.mesh_axes, "Call the solver outside of the `shard_map`")
+        keep_if_traced(self, b)
+        b = self._placed("b", b)
+        if guess is not None:
+            guess = self._placed("guess", guess).astype(b.dtype)
+        return Solution(*_solved(self, b, guess))
+
+    def local(self, block: Shaped[Array, "*field"]) -> Shaped[Array, "*result"]:
+        raise ValueError(
+            f"`{self.title}.local` does not exist, because each step of a solver needs sums over all devices. Call the "
+            "solver outside of the `shard_map`."
+        )
+
+    @property
+    def decomposition(self) -> OperatorDecomposition:
+        return self.operator.decomposition
+
+    @property
+    def in_structure(self) -> Structure:
+        return self.operator.out_structure
+
+    def result_structure(self, given: Structure) -> Structure:
+        return self.operator.in_structure.following(given)
+
+    @property
+    def T(self) -> "AbstractSolver":
+        return replace(self, operator=self.operator.T, preconditioner=_turned(self.preconditioner, "T"))
+
+    @property
+    def H(self) -> "AbstractSolver":
+        return replace(self, operator=self.operator.H, preconditioner=_turned(self.preconditioner, "H"))
+
+    @property
+    def _layout(self) -> Layout:
+        return self.operator.in_structure.layout
+
+    @property
+    def _pencil(self) -> int:
+        dec = self.decomposition
+        for pencil in reversed(range(dec.ndim)):
+            if dec.pencil(pencil, dec.shape) == self._layout.blocks:
+                return pencil
+        raise ValueError(
+            f"`operator` must act on fields in real space, without halos, in pencils of `operator.decomposition`; got "
+            f"{self.operator!r}."
+        )
+
+    @property
+    def _ignores_constants(self) -> bool:
+        """Whether the operator maps constants to zero."""
+        found = getattr(self.operator, "null_space", None) if self.null_space == "operator" else self.null_space
+        return found == "constants"
+
+    @property
+    def _inner(self) -> int:
+        """The number of axes of one field: its components and the axes of the grid."""
+        components = len(self.operator.in_structure.components or ())
+        return self.decomposition.ndim + (components if self.component_axes is None else self.component_axes)
+
+    def _placed(self, name: str, x: Any) -> Array:
+        x = device_array(x)
+        if not jnp.issubdtype(x.dtype, jnp.inexact):
+            raise TypeError(f"`{name}` must be real or complex; got {x.dtype}.")
+        self._layout.check(x, name)
+        if x.ndim < self._inner:
+            raise ValueError(f"`{name}` must have the component axes of {self.in_structure}; got shape {x.shape}.")
+        return Placed(self.decomposition, self._pencil)(x)
+
+    @property
+    def _fields(self) -> Fields:
+        blocks, inner = self._layout.blocks, self._inner
+        names = [blocks.names[axis] for axis in blocks.order]
+        whole = (i - len(names) for i, name in enumerate(names) if name is None)
+        return Fields(blocks.true_shape, inner, (*range(-inner, -len(names)), *whole))
+
+
+@in_one_program
+def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Array, Array, Array, Array]:
+    """Return the solution, the relative residuals, the number of steps, and the reason, for a `b` in its place."""
+    operator, precondition, fields = solver.operator, solver.preconditioner or (lambda r: r), solver._fields
+    b = _fitting(operator, b)
+    projected = fields.without_mean if solver._ignores_constants else lambda x: x
+    right, scale = projected(b), lax.stop_gradient(fields.norm(b))
+    incompatible = scale < 0
+    if solver._ignores_constants and solver.null_space == "operator":
+        ignored = lax.stop_gradient(fields.norm(b - right))
+        incompatible = ignored > solver.rtol * scale + solver.atol
+        right = fields.select(incompatible, 0.0, right)
+    start = jnp.zeros_like(b)
+    if guess is not None:
+        start = fields.select((scale == 0) | incompatible, start, lax.stop_gradient(jnp.broadcast_to(guess, b.shape)))
+        right = projected(right - sharded_like(operator(start), b))
+
+    # The scale is part of the system, as a second unknown that equals itself. The systems of derivatives have another
+    # scale. There, the second unknown is zero, because it has no derivative. JAX transposes a system only if all of its
+    # unknowns have derivatives, zero or not: `optimization_barrier` gives them to both.
+    def apply(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+        return lax.optimization_barrier((sharded_like(operator(pair[0]), b), pair[1]))
+
+    def solve(operator: Callable, precondition: Callable, pair: tuple[Array, Array]) -> tuple:
+        b, scale = projected(fields.clear(pair[0])), pair[1]
+        fitted = lambda function: lambda x: sharded_like(fields.clear(function(x)), b)
+        norm, is_derivative = fields.norm(b), scale == 0
+        scale = jnp.where(is_derivative, norm, scale)
+        system = System(
+            **vars(fields),
+            apply=fitted(operator),
+            precondition=fitted(precondition),
+            scale=scale,
+            target=solver.rtol * scale + solver.atol,
+            max_steps=solver.max_steps,
+        )
+        x, *found = iterate(system, solver.cycle, b, norm)
+        reason = found[-1]
+        # A derivative has no `Solution` that tells why its solver has ended.
+        is_lost = is_derivative & (reason != Reason.CONVERGED.value) & (solver.if_unconverged != "return")
+        is_lost |= reason == Reason.NOT_FINITE.value
+        return (fields.select(is_lost, jnp.nan, projected(x)), pair[1]), tuple(found)
+
+    (x, _), found = lax.custom_linear_solve(
+        apply,
+        lax.optimization_barrier((right, scale)),
+        lambda _, pair: solve(operator, precondition, pair),
+        lambda _, pair: solve(_transposed(operator, b), _transposed(precondition, b), pair),
+        has_aux=True,
+    )
+    residuals, iterations, reason = found
+    reason = jnp.where(incompatible, Reason.INCOMPATIBLE.value, reason)
+    x = fields.select(incompatible, jnp.nan, projected(start + x))
+    return x, residuals, iterations, reason
+
+
+def _fitting(operator: AbstractOperator, b: Array) -> Array:
+    """Return `b` with the batch axes of the results of the operator, whose coefficients may have batch axes, too."""
+    result = jax.eval_shape(operator, b)
+    if result.dtype != b.dtype:
+        raise TypeError(
+            f"`operator` must keep the dtype of its field; got {result.dtype} for {b.dtype}. Pass b as {result.dtype}, or "
+            "coefficients of the precision of b."
+        )
+    try:
+        shape = jnp.broadcast_shapes(b.shape, result.shape)
+    except ValueError:
+        shape = None
+    if shape != result.shape:
+        raise ValueError(f"`operator` must keep the shape of its field; got {result.shape} for {b.shape}.")
+    return b if shape == b.shape else jnp.broadcast_to(b, shape)
+
+
+def _turned(preconditioner: Any, name: str) -> Any:
+    """Return the transpose or the conjugate transpose of a preconditioner."""
+    if preconditioner is None:
+        return None
+    if not isinstance(preconditioner, AbstractOperator):
+        raise TypeError(f"`preconditioner` must be an operator for `.{name}` of a solver; got {preconditioner!r}.")
+    return getattr(preconditioner, name)
+
+
+def _transposed(function: Callable, x: Array) -> Callable:
+    """Return the transpose of an operator or a preconditioner, for the systems of derivatives."""
+    if isinstance(function, AbstractOperator):
+        try:
+            return function.T
+        except TypeError:  # A pipeline with plain functions, which only JAX can transpose.
+            pass
+    turned = jax.linear_transpose(function, x)
+    return lambda y: turned(y)[0]
