@@ -5,7 +5,10 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
+from .._common.blocks import MeshAxis, flat_names
+from .._common.sharding import map_blocks
 from .._core.reductions import cleared, mean, wide
 
 
@@ -17,12 +20,14 @@ class Fields:
 
     - `lengths`: the lengths of the grid axes without padding, in their storage order.
     - `inner`: the number of axes of one field: its components and the axes of the grid.
-    - `whole`: those of these axes, counted from the end, that each device holds whole.
+    - `names`: the mesh axes that shard each grid axis, in storage order.
+    - `mesh`: the mesh.
     """
 
     lengths: tuple[int, ...]
     inner: int
-    whole: tuple[int, ...]
+    names: tuple[MeshAxis | None, ...]
+    mesh: Mesh | AbstractMesh
 
     def clear(self, field: Array) -> Array:
         """Return `field` with zeros in the padding."""
@@ -39,10 +44,19 @@ class Fields:
 
     def dots_of_stacks(self, *pairs: tuple[Array, Array]) -> tuple[Array, ...]:
         """Return `dots` for pairs of stacks of fields, which have a further first axis, by one all-reduce."""
-        # First each device adds up what it has. These sums are small, so they can be joined for one all-reduce.
-        products = [(jnp.conj(u) * v).astype(wide(v.dtype)) for u, v in pairs]
-        sums = [jnp.sum(product, self.whole) for product in products]
-        found = jnp.sum(jnp.concatenate(sums), tuple(range(-self.inner + len(self.whole), 0)))
+        # First each device adds up its cells along whole axes. The sums are small, so they can be joined: then one
+        # all-reduce is enough. XLA itself would take one for each mesh axis.
+        ndim, sharded = len(self.names), [name for name in self.names if name]
+        whole = (*range(-self.inner, -ndim), *(i - ndim for i, name in enumerate(self.names) if not name))
+        sums = [jnp.sum((jnp.conj(u) * v).astype(wide(v.dtype)), whole) for u, v in pairs]
+        found, mesh_axes = jnp.concatenate(sums), tuple(flat_names(sharded))
+        add = lambda x: jnp.sum(x, tuple(range(-len(sharded), 0)))
+        if any(self.mesh.shape[name] > 1 for name in mesh_axes):
+            spec = PartitionSpec(*[None] * (found.ndim - len(sharded)), *sharded)
+            everywhere = lambda x: lax.psum(add(x), mesh_axes)
+            found = map_blocks(everywhere, self.mesh, mesh_axes, spec, PartitionSpec())(found)
+        else:
+            found = add(found)
         ends = np.cumsum([len(part) for part in sums]).tolist()
         return tuple(lax.slice_in_dim(found, end - len(part), end) for part, end in zip(sums, ends))
 

@@ -66,15 +66,15 @@ class GMRES(AbstractSolver):
             line = lambda row: jnp.sum(jnp.where((rows == row)[:, None], rotation, 0), 0)
             here, pivot = at(j), jnp.sqrt(jnp.abs(at(j)) ** 2 + length**2)
             cosine, sine = here / pivot.astype(dtype), (length / pivot).astype(dtype)
-            upper = jnp.conj(cosine) * line(j) + sine * line(j + 1)
-            lower = cosine * line(j + 1) - sine * line(j)
+            upper = jnp.conj(cosine)[None] * line(j) + sine[None] * line(j + 1)
+            lower = cosine[None] * line(j + 1) - sine[None] * line(j)
             good = jnp.isfinite(pivot) & (pivot > 0)
-            use = state.active & good
+            use = (state.active & good)[None, None]
             new = jnp.where(
                 (rows == j)[:, None], upper[None], jnp.where((rows == j + 1)[:, None], lower[None], rotation)
             )
             rotation = jnp.where(use, new, rotation)
-            column = jnp.where(rows == j, pivot.astype(dtype), jnp.where(rows < j, column, 0))[:-1]
+            column = jnp.where(rows == j, pivot.astype(dtype)[None], jnp.where(rows < j, column, 0))[:-1]
             triangle = jnp.where((columns == j)[None] & use, column[:, None], triangle)
             state = system.moved(state, state.x, good)
             residual = norm * jnp.sum(jnp.where(rows == j + 1, jnp.abs(rotation[:, 0]), 0), 0)
@@ -95,7 +95,7 @@ class GMRES(AbstractSolver):
         state, _, _, basis, rotation, triangle = lax.while_loop(more, step, start)
         # Only the steps that a field of the batch has made count.
         made = columns < (state.iterations - start[0].iterations)[None]
-        weights = _solved(triangle, jnp.where(made, norm.astype(dtype) * rotation[:-1, 0], 0))
+        weights = _solved(triangle, jnp.where(made, norm.astype(dtype)[None] * rotation[:-1, 0], 0))
         correction = system.precondition(_combined(system, basis[:-1], weights))
         return state._replace(x=state.x + correction)
 
@@ -117,6 +117,6 @@ def _solved(triangle: Array, b: Array) -> Array:
         row = numbers == len(b) - 1 - step
         entries = jnp.sum(jnp.where(row[:, None], triangle, 0), 0)
         others, own = jnp.sum(jnp.where(row, 0, entries * x), 0), jnp.sum(jnp.where(row, entries, 0), 0)
-        return jnp.where(row, (jnp.sum(jnp.where(row, b, 0), 0) - others) / own, x)
+        return jnp.where(row, ((jnp.sum(jnp.where(row, b, 0), 0) - others) / own)[None], x)
 
     return lax.fori_loop(0, len(b), substitute, jnp.zeros_like(b))

@@ -36,8 +36,8 @@ RUNNING = -1
 
 _TEXTS = {
     Reason.NOT_CONVERGED: "it needs more steps. Pass a larger `max_steps`, or a better `preconditioner`",
-    Reason.STAGNATED: "rounding errors keep the residual above the tolerance. Pass a larger `rtol`, or fields in double "
-    "precision",
+    Reason.STAGNATED: "rounding errors keep the residual above the tolerance. Pass a larger `rtol`, or fields in "
+    "double precision",
     Reason.BREAKDOWN: "a step of the method is not defined: {needs}",
     Reason.NOT_FINITE: "the right-hand side or a result of the operator contains NaN or infinity",
     Reason.INCOMPATIBLE: "the right-hand side must have zero mean, because the operator maps constants to zero. Pass "

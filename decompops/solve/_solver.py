@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -101,11 +100,11 @@ class AbstractSolver(AbstractOperator):
             raise ValueError(f"`operator` must return fields like those it takes; got {self.operator!r}: {misfit}.")
         if not (self.preconditioner is None or callable(self.preconditioner)):
             raise TypeError(f"`preconditioner` must be a linear function of a field; got {self.preconditioner!r}.")
-        if isinstance(self.preconditioner, AbstractTyped) and self.preconditioner.is_bound:
-            if misfit := self.operator.out_structure.misfit(self.preconditioner.in_structure):
-                raise ValueError(
-                    f"`preconditioner` must take fields like those of `operator`; got {self.preconditioner!r}: {misfit}."
-                )
+        is_typed = isinstance(self.preconditioner, AbstractTyped) and self.preconditioner.is_bound
+        if is_typed and (misfit := self.operator.out_structure.misfit(self.preconditioner.in_structure)):
+            raise ValueError(
+                f"`preconditioner` must take fields like those of `operator`; got {self.preconditioner!r}: {misfit}."
+            )
         for name, value in (("rtol", self.rtol), ("atol", self.atol)):
             check_number(name, value, least=0)
         if not (self.rtol or self.atol):
@@ -129,9 +128,7 @@ class AbstractSolver(AbstractOperator):
         if self.if_unconverged == "return":
             return solution.value
         if isinstance(reason, Tracer):
-            missing = solution.value.ndim - solution.reason.ndim
-            fine = jnp.expand_dims(solution.converged, tuple(range(-missing, 0)))
-            return jnp.where(fine, solution.value, jnp.nan)
+            return _lost(self._fields, ~solution.converged, solution.value)
         found = jax.tree.map(known, solution)
         if text := problem(self.title, self.needs, found):
             if self.if_unconverged == "raise":
@@ -222,10 +219,9 @@ class AbstractSolver(AbstractOperator):
 
     @property
     def _fields(self) -> Fields:
-        blocks, inner = self._layout.blocks, self._inner
-        names = [blocks.names[axis] for axis in blocks.order]
-        whole = (i - len(names) for i, name in enumerate(names) if name is None)
-        return Fields(blocks.true_shape, inner, (*range(-inner, -len(names)), *whole))
+        blocks = self._layout.blocks
+        names = tuple(blocks.names[axis] for axis in blocks.order)
+        return Fields(blocks.true_shape, self._inner, names, self._layout.mesh)
 
 
 @in_one_program
@@ -280,8 +276,12 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Arra
     )
     residuals, iterations, reason = found
     reason = jnp.where(incompatible, Reason.INCOMPATIBLE.value, reason)
-    x = fields.select(incompatible, jnp.nan, projected(start + x))
-    return x, residuals, iterations, reason
+    return _lost(fields, incompatible, projected(start + x)), residuals, iterations, reason
+
+
+def _lost(fields: Fields, condition: Array, x: Array) -> Array:
+    """Return NaN for the fields of the batch where `condition` holds, else `x`. Derivatives are then NaN, too."""
+    return fields.times(jnp.where(condition, jnp.nan, 1.0), x)
 
 
 def _fitting(operator: AbstractOperator, b: Array) -> Array:
@@ -289,8 +289,8 @@ def _fitting(operator: AbstractOperator, b: Array) -> Array:
     result = jax.eval_shape(operator, b)
     if result.dtype != b.dtype:
         raise TypeError(
-            f"`operator` must keep the dtype of its field; got {result.dtype} for {b.dtype}. Pass b as {result.dtype}, or "
-            "coefficients of the precision of b."
+            f"`operator` must keep the dtype of its field; got {result.dtype} for {b.dtype}. Pass b as {result.dtype}, "
+            "or coefficients of the precision of b."
         )
     try:
         shape = jnp.broadcast_shapes(b.shape, result.shape)
