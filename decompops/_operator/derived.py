@@ -114,6 +114,11 @@ class Derived(AbstractDerivable):
         return self.operator.is_invertible
 
     @property
+    def null_space(self) -> str | None:
+        """What `decompops.solve` needs to know of the operator. Its transpose maps the same fields to zero."""
+        return getattr(self.operator, "null_space", None)
+
+    @property
     def title(self) -> str:
         return f"{self.operator.title}{self.form}"
 

@@ -271,7 +271,7 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Arra
         apply,
         lax.optimization_barrier((right, scale)),
         lambda _, pair: solve(operator, precondition, pair),
-        lambda _, pair: solve(_transposed(operator, b), _transposed(precondition, b), pair),
+        lambda _, pair: solve(_transposed(operator, b), _transposed_preconditioner(precondition, b), pair),
         has_aux=True,
     )
     residuals, iterations, reason = found
@@ -310,12 +310,16 @@ def _turned(preconditioner: Any, name: str) -> Any:
     return getattr(preconditioner, name)
 
 
-def _transposed(function: Callable, x: Array) -> Callable:
-    """Return the transpose of an operator or a preconditioner, for the systems of derivatives."""
-    if isinstance(function, AbstractOperator):
+def _transposed_preconditioner(precondition: Callable, x: Array) -> Callable:
+    """Return the transpose of a preconditioner. Its own transpose is preferred, which may contain loops."""
+    if isinstance(precondition, AbstractOperator):
         try:
-            return function.T
+            return precondition.T
         except TypeError:  # A pipeline with plain functions, which only JAX can transpose.
             pass
+    return _transposed(precondition, x)
+
+
+def _transposed(function: Callable, x: Array) -> Callable:
     turned = jax.linear_transpose(function, x)
     return lambda y: turned(y)[0]

@@ -2,7 +2,7 @@
 
 import math
 import operator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from jaxtyping import Inexact
 
 from .._basis.base import AbstractBasis
 from .._basis.chebyshev import Chebyshev
+from .._basis.fourier import Fourier
 from .._common.blocks import axis_names
 from .._operator.transform import AbstractTransform
 from . import _vector
@@ -165,6 +166,13 @@ class Laplacian(AbstractSpectralOperator):
 
     fft: AbstractTransform
     first_basis: ClassVar[tuple[type[AbstractBasis], ...]] = (Chebyshev,)
+
+    @property
+    def null_space(self) -> Literal["constants"] | None:
+        """What `decompops.solve` needs to know: "constants" on a periodic grid, whose modes are all kept; else None."""
+        kept = self.fft.modes in (None, self.decomposition.shape)
+        periodic = all(isinstance(basis, Fourier) for basis in self.fft.bases)
+        return "constants" if kept and periodic else None
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         along = _vector.times(-_vector.squared(self.wavenumbers(spectrum)), spectrum)

@@ -29,6 +29,8 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
         u = lx.linear_solve(A, b, lx.CG(rtol=1e-6, atol=1e-6), throw=False).value
         ```
 
+    `decompops.solve` has solvers without the following limits, and with null spaces. Take lineax for other methods.
+
     Some features of lineax do not work on sharded fields:
 
     - With `throw=True`, lineax checks the result. In gradients, lineax checks the result even with `throw=False`. The

@@ -6,6 +6,7 @@ import pkgutil
 import re
 import runpy
 from collections import Counter
+from enum import Enum
 from pathlib import Path
 
 import decompops
@@ -91,9 +92,9 @@ def test_signatures_on_the_pages_are_those_of_python():
     different, names = [], [name for page in PAGES for name in names_on(page) if name not in SHOWN_AS.values()]
     for name in names:
         found = member(name)
-        # Abstract classes have no constructor to show. Griffe does not know the constructors of exceptions and of named
-        # tuples.
-        if not (inspect.isroutine(found) or (inspect.isclass(found) and not issubclass(found, Exception | tuple))):
+        # Abstract classes have no constructor to show. Griffe does not know the constructors of exceptions, of named
+        # tuples and of enumerations.
+        if not (inspect.isroutine(found) or (inspect.isclass(found) and not issubclass(found, Exception | tuple | Enum))):
             continue
         if name.rpartition(".")[2].startswith("Abstract"):
             continue

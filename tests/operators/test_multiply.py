@@ -1,0 +1,44 @@
+"""Tests of `Multiply`, the product with a field."""
+
+import decompops as dops
+import jax
+import numpy as np
+import pytest
+from decompops import spectral
+
+from helpers import assert_adjoint, assert_close, assert_transposed, make_mesh, random_field
+
+
+SHAPE = (6, 7, 5)
+
+
+@pytest.mark.parametrize(("factor", "field"), [(np.float64, np.complex64), (np.complex128, np.float32)])
+def test_products(factor, field):
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True)
+    a, u, y = random_field(SHAPE, factor), random_field((2, *SHAPE), field, 1), random_field((2, *SHAPE), np.complex64)
+    multiply = dops.Multiply(dec, a)
+    assert multiply(dec.shard(u)).dtype == np.complex64
+    run = lambda operator: lambda x: dec.gather(operator(dec.shard(x)))
+    assert_close(run(multiply)(u), a * u)
+    assert_transposed(run(multiply), run(multiply.T), u, y)
+    assert_adjoint(run(multiply), run(multiply.H), u, y)
+
+
+def test_pipelines_have_transposes_and_gradients():
+    fft = dops.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8), real=True)
+    dec = fft.decomposition
+    a, u, y = random_field((8, 8, 8)), random_field((8, 8, 8), seed=1), random_field((3, 8, 8, 8), seed=2)
+    flux = lambda a: dops.Multiply(dec, a) @ spectral.Gradient(fft)
+    assert_transposed(flux(a), flux(a).T, u, y)
+    gradient = jax.jit(jax.grad(lambda a: (flux(a)(u) * y).sum()))(dec.shard(a))
+    assert_close(gradient, (np.asarray(spectral.Gradient(fft)(u)) * y).sum(0))
+
+
+def test_bad_input(plain):
+    dec = plain.Decomposition(make_mesh((1, 1)), shape=SHAPE)
+    with pytest.raises(TypeError, match="`decomposition` must be a `Decomposition`"):
+        plain.Multiply(make_mesh((1, 1)), np.ones(SHAPE))
+    with pytest.raises(TypeError, match="`factor` must be real or complex; got int64"):
+        plain.Multiply(dec, np.ones(SHAPE, int))
+    with pytest.raises(ValueError, match="`factor` must have shape"):
+        plain.Multiply(dec, np.ones((4, 4, 4)))
