@@ -100,11 +100,11 @@ class AbstractSolver(AbstractOperator):
             raise ValueError(f"`operator` must return fields like those it takes; got {self.operator!r}: {misfit}.")
         if not (self.preconditioner is None or callable(self.preconditioner)):
             raise TypeError(f"`preconditioner` must be a linear function of a field; got {self.preconditioner!r}.")
-        is_typed = isinstance(self.preconditioner, AbstractTyped) and self.preconditioner.is_bound
-        if is_typed and (misfit := self.operator.out_structure.misfit(self.preconditioner.in_structure)):
-            raise ValueError(
-                f"`preconditioner` must take fields like those of `operator`; got {self.preconditioner!r}: {misfit}."
-            )
+        if isinstance(given := self.preconditioner, AbstractTyped) and given.is_bound:  # noqa: SIM102
+            if misfit := self.operator.out_structure.misfit(given.in_structure):
+                raise ValueError(
+                    f"`preconditioner` must take fields like those of `operator`; got {given!r}: {misfit}."
+                )
         for name, value in (("rtol", self.rtol), ("atol", self.atol)):
             check_number(name, value, least=0)
         if not (self.rtol or self.atol):

@@ -105,7 +105,7 @@ class VariableLaplacian(AbstractSpectral, AbstractDerivable):
         del form  # The operator is real and symmetric.
         slope = _SlopesMidway(self.fft)
         if local:
-            return -slope.T.local(_vector.times(self.midway, slope.local(x)))
+            return -slope.T.local(_vector.times(self.midway, slope.local(device_array(x))))
         return -slope.T(_vector.times(self.midway, slope(x)))
 
     @property

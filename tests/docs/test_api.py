@@ -94,7 +94,9 @@ def test_signatures_on_the_pages_are_those_of_python():
         found = member(name)
         # Abstract classes have no constructor to show. Griffe does not know the constructors of exceptions, of named
         # tuples and of enumerations.
-        if not (inspect.isroutine(found) or (inspect.isclass(found) and not issubclass(found, Exception | tuple | Enum))):
+        if not (
+            inspect.isroutine(found) or (inspect.isclass(found) and not issubclass(found, Exception | tuple | Enum))
+        ):
             continue
         if name.rpartition(".")[2].startswith("Abstract"):
             continue

@@ -9,7 +9,7 @@ close(laplacian(u), f, 1e-7)
 assert int(solver.solve(f).iterations) == 7
 close(transport(c), f, 1e-7)
 close(v, u, 1e-7)
-step = dec.shard(0.01 * np.cos(x + y) * np.sin(z))
+step = 0.01 * dec.shard(1 + np.sin(x) * np.cos(y))
 change = (misfit(a + step) - misfit(a - step)) / 2
 np.testing.assert_allclose(np.vdot(slope, step), change, rtol=1e-3)
 assert slope.sharding.is_equivalent_to(dec.sharding(), 3)
