@@ -12,7 +12,7 @@ import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
-from decompops import nn, pde, spectral
+from decompops import nn, pde, solve, spectral
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from helpers import random_field
@@ -122,6 +122,11 @@ def operators(t: dict, ndim: int) -> dict[str, Entry]:
         lead = entry.components if result.components is None else result.components
         dtype = np.complex128 if result.kind == "complex" or entry.dtype == np.complex128 else np.float64
         found[name] = Entry(operator.T, result.layout, lead, dtype)
+    # JAX refuses programs that close over sharded arrays. So operators with arrays are built inside of the program.
+    screened = spectral.SpectralOperator(fft, lambda *k: 1 + sum(one**2 for one in k))
+    found["CG"] = Entry(lambda u: solve.CG(screened, max_steps=50, if_unconverged="return")(u), field)
+    found["Multiply"] = Entry(lambda u: dops.Multiply(dec, 1 + u**2)(u), field)
+    found["VariableLaplacian"] = Entry(lambda u: spectral.VariableLaplacian(fft, 1 + u**2)(u), field)
     return found
 
 
