@@ -47,7 +47,7 @@ class AbstractSolver(AbstractOperator):
     - `operator`: an operator on fields in real space, built with a mesh and a shape, whose results are like its fields.
     - `preconditioner`: an operator, or another linear function of a field, that approximates the inverse of `operator`.
     - `rtol`, `atol`: the solver ends when the norm of the residual `b - operator(x)` is at most `rtol` times the norm
-        of b, plus `atol`. Fields in single precision mostly cannot reach a smaller `rtol` than 1e-5.
+        of b, plus `atol`. Fields in single precision often cannot reach the default: pass 1e-4.
     - `max_steps`: the largest number of steps.
     - `null_space`: "constants" if `operator` maps constants to zero and its results have zero mean, as on periodic
         grids and between Neumann walls. Then the mean of b is ignored, and the mean of x is zero. None for an operator
