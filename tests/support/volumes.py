@@ -82,21 +82,3 @@ def widths_of(shape, lengths, widths) -> list[np.ndarray]:
         np.full(n, length / n) if w is None else np.asarray(w) / np.sum(w) * length
         for n, length, w in zip(shape, lengths, each)
     ]
-
-
-def conjugate_gradients(operator, b, preconditioner, sum_of_products, steps: int) -> tuple[Any, list[float]]:
-    """Return the solution after some steps of the preconditioned method of conjugate gradients, and the residuals."""
-    x, r = 0 * b, b
-    z = preconditioner(r)
-    p, rz, norms = z, sum_of_products(r, z), [float(sum_of_products(r, r)) ** 0.5]
-    for _ in range(steps):
-        q = operator(p)
-        alpha = rz / sum_of_products(p, q)
-        x, r = x + alpha * p, r - alpha * q
-        z = preconditioner(r)
-        new = sum_of_products(r, z)
-        p, rz = z + new / rz * p, new
-        norms.append(float(sum_of_products(r, r)) ** 0.5)
-        if norms[-1] < 1e-8 * norms[0]:
-            break
-    return x, norms
