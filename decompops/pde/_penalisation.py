@@ -44,10 +44,10 @@ class Penalisation(AbstractProducts):
     !!! example
 
         ```python
-        cylinder = lambda x, y: jnp.hypot(x - 2, y - 3) - 0.5
-        body = pde.Penalisation(fft, cylinder, viscosity=0.01)
+        sphere = lambda x, y, z: jnp.sqrt((x - 2) ** 2 + (y - 3) ** 2 + (z - 3) ** 2) - 0.5
+        body = pde.Penalisation(fft, sphere, viscosity=0.01)
         equation = pde.NavierStokes(fft, 0.01, forcing=body)
-        body.force(u)  # The drag and the lift of a state u.
+        drag, *lift = body.force(equation.state(velocity))
         ```
 
     The same term damps waves and wakes before they leave a periodic box and enter it again: `body` is then a field
