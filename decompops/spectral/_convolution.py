@@ -1,6 +1,7 @@
 """`Convolution`: the convolution with a kernel in open space, where the field is zero outside of the box."""
 
 import functools
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -36,9 +37,10 @@ from ._open_grid import OpenGrid
 from ._operator import multiplied
 
 
-# The last part of the transform runs for this many pieces of a block, one after the other. Each piece holds its part of
-# the doubled grid, so more pieces take less memory, but start more transforms and exchanges.
-_PIECES = 8
+# The last part of the transform runs for pieces of a block, one after the other. Each piece holds its part of the
+# doubled grid: about this many bytes, which fit into caches. More pieces start more transforms and exchanges.
+_BYTES = 2**21
+_PIECES = 8, 64  # The least and the largest number of pieces.
 
 
 class Convolution(AbstractDerivable):
@@ -184,7 +186,10 @@ def _on_block(operator: Convolution, grid: OpenGrid, block: Array, *, transposed
     on_piece = eqx.filter_checkpoint(functools.partial(_on_piece, transposed=transposed))
     at = plans.inner.source.position(plans.axis)
     cells, start = block.shape[at], 0
-    counts = even_lengths(cells, min(_PIECES, cells))
+    fields = math.prod(block.shape[: block.ndim - plans.inner.source.ndim])
+    doubled = fields * math.prod(plans.inner.target.block_shape) * plans.inner.result_dtype(block.dtype).itemsize
+    pieces = min(max(doubled // _BYTES, _PIECES[0]), _PIECES[1], cells)
+    counts = even_lengths(cells, pieces)
     for length in sorted(set(counts), reverse=True):  # The pieces have at most two lengths.
 
         def step(i: Array, block: Array, first: int = start, length: int = length) -> Array:

@@ -12,7 +12,7 @@ import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
-from decompops import nn, pde, solve, spectral
+from decompops import finite_volume, nn, pde, solve, spectral
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from helpers import random_field
@@ -127,6 +127,12 @@ def operators(t: dict, ndim: int) -> dict[str, Entry]:
     found["CG"] = Entry(lambda u: solve.CG(screened, max_steps=50, if_unconverged="return")(u), field)
     found["Multiply"] = Entry(lambda u: dops.Multiply(dec, 1 + u**2)(u), field)
     found["VariableLaplacian"] = Entry(lambda u: spectral.VariableLaplacian(fft, 1 + u**2)(u), field)
+    volumes = lambda u: finite_volume.Diffusion(dec, 1 + u**2, boundary="dirichlet")
+    found["finite_volume.Diffusion"] = Entry(lambda u: volumes(u)(u), field)
+    found["Multigrid"] = Entry(lambda u: solve.Multigrid(volumes(u))(u), field)
+    near = lambda *x: jnp.exp(-sum(one**2 for one in x))
+    found["Convolution"] = Entry(lambda u: spectral.Convolution(fft, near)(u), field)
+    found["Convolution along x"] = Entry(lambda u: spectral.Convolution(fft, near, open="x")(u), field)
     return found
 
 
@@ -136,6 +142,7 @@ def equations(t: dict, ndim: int) -> dict[str, pde.AbstractSplitEquation]:
     velocity = (1.0, -2.0, 0.5)[:ndim]
     flow, waves = pde.NavierStokes(fft, 0.1), pde.KortewegDeVries(wide, components="vector")
     force = pde.KolmogorovForcing(fft, 1, dealiasing=None), pde.Smagorinsky(fft, 0.17, dealiasing=None)
+    body = pde.Penalisation(fft, lambda *x: sum(jnp.abs(one - 3) for one in x) - 1, time=0.1)
     found = {
         "Advection": pde.Advection(fft, velocity, 0.1),
         "AllenCahn": pde.AllenCahn(fft, 0.1),
@@ -161,6 +168,7 @@ def equations(t: dict, ndim: int) -> dict[str, pde.AbstractSplitEquation]:
         "NavierStokes with KolmogorovForcing and Smagorinsky": pde.NavierStokes(
             fft, 0.1, drag=0.1, forcing=force, dealiasing=None
         ),
+        "NavierStokes with Penalisation": pde.NavierStokes(fft, 0.1, forcing=body),
         "PassiveScalar": pde.PassiveScalar(flow, 0.1, mean_gradient=velocity),
         "PassiveScalar of PassiveScalar": pde.PassiveScalar(pde.PassiveScalar(waves, 0.1), 0.2),
         "SwiftHohenberg": pde.SwiftHohenberg(fft, 0.1),

@@ -26,7 +26,8 @@ OTHERS = {
     *("Box", "Cells", "Chebyshev", "Cosine", "Fourier", "Points", "Sine", "CuDecomp", "CuDecompTuner", "MPI", "Native"),
     *("XLA", "Layout", "Trial", "autotune", "Mask", "Pad", "Truncate", "PowerSpectrum", "History", "Decomposition"),
     *("CFL", "ErrorControl", "NotFinite", "StepTooShort", "Simulation", "Snapshots", "simulate", "as_linear_operator"),
-    *("Bispectrum", "CorrelationFunction", "EnergySpectrum"),
+    *("Bispectrum", "CorrelationFunction", "EnergySpectrum", "BiotSavartKernel", "HelmholtzKernel", "KernelSymbol"),
+    *("KernelValues", "PoissonKernel", "YukawaKernel"),
     *("tridiagonal_solve", "FFT3D", "FNO2D", "FNO3D", "HaloConv2D", "HaloConv3D", "SpectralConv2D", "SpectralConv3D"),
 }
 
