@@ -157,6 +157,32 @@ def test_whole_grids_on_every_device(monkeypatch):
     assert max(np.prod(np.fromstring(shape, sep=",")) for shape in gathered) <= 2 * 16  # Only coarse grids.
 
 
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_one_cycle_for_each_coefficient_of_a_batch(kind):
+    """`jax.vmap` builds cycles for coefficients that are sharded over a mesh axis. NumPy inverts the small matrices."""
+    types = (getattr(jax.sharding.AxisType, kind),) * 2
+    mesh = jax.make_mesh((2, 2), ("data", "x"), types, devices=jax.devices()[:4])
+    dec = dops.Decomposition(mesh, shape=(9, 12), axes="x", box=dops.Box(1.0), pad=True)
+    a = np.stack([coefficient(name, dec.shape) for name in ("smooth", "ball", "blocks", "smooth")]) + 1
+    f = right_side(dec, len(a))
+    sharding = jax.sharding.NamedSharding(mesh, P("data", *dec.spec()))
+    given = [jax.device_put(x, sharding) for x in (dec.shard(a), f)]
+
+    def solution(a, f):
+        cycle = solve.Multigrid(finite_volume.Diffusion(dec, a, boundary=(("neumann", "dirichlet"), "periodic")))
+        return cycle(f), cycle.bottom
+
+    found, inverses = jax.jit(jax.vmap(solution))(*given)
+    one = dops.Decomposition(make_mesh((1,)), shape=dec.shape, box=dops.Box(1.0))
+    for number, inverse in enumerate(np.asarray(inverses)):
+        operator = finite_volume.Diffusion(one, a[number], boundary=(("neumann", "dirichlet"), "periodic"))
+        eye = np.eye(108).reshape(108, *dec.shape)
+        matrix = np.asarray(operator(eye)).reshape(108, 108)
+        np.testing.assert_allclose(inverse @ matrix, np.eye(108), atol=1e-7)
+        expected = np.linalg.solve(matrix, dec.gather(f)[number].ravel()).reshape(dec.shape)
+        assert_close(dec.gather(found)[number], expected, rtol=1e-8)
+
+
 def test_stretched_cells_and_tensors():
     """Cells of aspect ratio 8 and clustered cells, and a preconditioner for a tensor, in single precision."""
     shape = (24, 32)
