@@ -40,7 +40,7 @@ from jax.sharding import PartitionSpec as P
 from options import Parser, at_least, figure, make_mesh, mesh_shape, progress
 
 
-BATCH = P("data", "x", None)
+BATCH, WHOLE = P("data", "x", None), P(None, "x", None)  # A group of devices along `data` holds its samples, or all.
 
 
 def permeability(walls: dops.Transform, keys: Array) -> Array:
@@ -80,8 +80,7 @@ def train(
     """Return the trained network, and the mean relative error of the samples of each step."""
     dec, optimiser = network.blocks[0].spectral.fft.decomposition, optax.adam(optax.cosine_decay_schedule(4e-3, steps))
     start, rest = eqx.partition(network, eqx.is_inexact_array)
-    # Each group of devices along `data` holds all samples, so that it can draw any of them.
-    samples = [jax.sharding.reshard(field, P(None, "x", None)) for field in data]
+    samples = [jax.sharding.reshard(field, WHOLE) for field in data]  # Each group can draw any of them.
 
     def loss(parameters: Any, a: Array, u: Array) -> Array:
         return jnp.mean(relative_errors(dec, predict(eqx.combine(parameters, rest), mean, scale, a), u))
@@ -135,14 +134,16 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, np.ndarray]:
         walls = dops.Transform(mesh, bases=(dops.Cosine(2), dops.Cosine(2)), **grid)
         fft = dops.FFT2D(mesh, real=True, **grid)
         dec, folder = walls.decomposition, args.data or Path(temporary)
-        for_network, for_steps, *for_data = jax.random.split(jax.random.key(0), 4)
+        for_network, for_steps, for_data = jax.random.split(jax.random.key(0), 3)
+        keys = jax.random.split(for_data, args.samples + args.unseen)
+        a = jax.jit(permeability, static_argnums=0)(walls, keys)
+        u, residuals, steps = jax.jit(pressure, static_argnums=0)(dec, a)
+        print(f"{len(keys)} samples in {steps.max()} steps: relative residuals up to {residuals.max():.1e}", flush=True)
         sets = []
-        for name, count, key in zip(("training", "unseen"), (args.samples, args.unseen), for_data):
-            a = jax.jit(permeability, static_argnums=0)(walls, jax.random.split(key, count))
-            u, residuals, steps = jax.jit(pressure, static_argnums=0)(dec, a)
-            print(f"{count} samples in {steps.max()} steps: residuals up to {residuals.max():.1e}", flush=True)
+        for name, part in (("training", slice(args.samples)), ("unseen", slice(args.samples, None))):
+            whole = {"a": jax.sharding.reshard(a, WHOLE)[part], "u": jax.sharding.reshard(u, WHOLE)[part]}
             path = folder / f"{name}.h5"
-            io.write(path, {"a": a.astype("float32"), "u": u.astype("float32")}, walls)
+            io.write(path, {field: values.astype("float32") for field, values in whole.items()}, walls)
             arrays = io.read(path, walls).arrays
             sets.append([jax.sharding.reshard(arrays[field], BATCH) for field in ("a", "u")])
         report(1)

@@ -76,7 +76,7 @@ ENTRIES = [
     Entry("tracers", "--n 32 --tracers 8", "--n 128 --tracers 32"),
     Entry("halo_gradient", "", "", packages="jaxdecomp"),
     Entry("fno_training", "--steps 40 --samples 16", ""),
-    Entry("darcy", "--steps 300", "--n 64 --samples 1024 --steps 10000 --width 32"),
+    Entry("darcy", "--steps 250", "--n 64 --samples 1024 --steps 10000 --width 32"),
     Entry("control_convection", "--n 16 --spin-up 20 --horizon 4 --iterations 2", ""),
     Entry("inverse_problem", "--n 16 --steps 5 --iterations 15", ""),
     Entry("channel", "", "--t-end 1"),
