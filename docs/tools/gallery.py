@@ -79,6 +79,7 @@ ENTRIES = [
     Entry("darcy", "--steps 250", "--n 64 --samples 1024 --steps 10000 --width 32"),
     Entry("control_convection", "--n 16 --spin-up 20 --horizon 4 --iterations 2", ""),
     Entry("inverse_problem", "--n 16 --steps 5 --iterations 15", ""),
+    Entry("conductivity", "--n 32 --iterations 60", ""),
     Entry("channel", "", "--t-end 1"),
     Entry("two_groups", "--n 16 --snapshots 8", ""),
     Entry("nested_parallelism", "--n 16", "--n 48"),
