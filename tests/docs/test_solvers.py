@@ -64,6 +64,14 @@ rate = convection.fields(convection.nonlinear(0.0, scalar, None))
 solenoidal = spectral.LerayProjection(fft)(jnp.zeros_like(velocity).at[2].set(1 + velocity[0]))
 np.testing.assert_allclose(rate[:3], solenoidal, atol=1e-5)
 """
+BODY = """
+points = np.meshgrid(*(np.arange(32) / 32 * np.asarray(body.products.box_lengths)[:, None]), indexing="ij")
+thickness = 0.7 * max(body.products.box_lengths) / 32
+mask = (1 - np.tanh(2 * sphere(*points) / thickness)) / 2
+pull = mask * np.asarray(around.fields(around.state(velocity))) / ((thickness / 2.6482282) ** 2 / 1e-2)
+whole = pull.mean((1, 2, 3)) * np.prod(body.products.box_lengths)
+np.testing.assert_allclose([drag, *lift], whole, rtol=1e-3, atol=1e-3)
+"""
 WALLS = """
 def helmholtz(x):  # (10 - d²/dx²) u = cos(pi x / 2), and its derivative
     particular = 1 / (10 + np.pi**2 / 4)
@@ -96,7 +104,7 @@ moments = [part for part in jax.tree.leaves(state) if jnp.issubdtype(part.dtype,
 assert sum(part.size for part in moments) == 2 * count
 assert all(part.sharding.mesh == there.decomposition.mesh for part in moments)
 """
-CHECKS = (OPERATORS, STATISTICS, FLOW, HISTORY, GRADIENT, FORCED, BUOYANT, WALLS, POLYNOMIALS, NETWORK, MOVED)
+CHECKS = (OPERATORS, STATISTICS, FLOW, HISTORY, GRADIENT, FORCED, BUOYANT, BODY, WALLS, POLYNOMIALS, NETWORK, MOVED)
 CODE = blocks("docs/solvers.md")
 CHECKED = [code + check for code, check in zip(CODE, CHECKS)]
 
@@ -110,8 +118,8 @@ def test_operators_and_integrators():
 
 
 def test_gradients_and_forces():
-    check("".join([CODE[0], CODE[2], *CHECKED[4:7]]))
+    check("".join([CODE[0], CODE[2], *CHECKED[4:8]]))
 
 
 def test_walls_and_layers():
-    check("".join([CODE[0], "velocity = v\n", *CHECKED[7:]]))
+    check("".join([CODE[0], "velocity = v\n", *CHECKED[8:]]))

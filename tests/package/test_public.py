@@ -66,13 +66,14 @@ SUBPACKAGES = {
         *("Cosmology", "Deconvolution", "Gravity", "KickDriftKick", "Load", "NUFFT", "NUFFTType3"),
         *("ParticleMesh", "Particles", "Window"),
     },
-    dops.solve: {"AbstractSolver", "BiCGStab", "CG", "GMRES", "MINRES", "NotConverged", "Reason", "Solution"},
+    dops.solve: {
+        *("AbstractSolver", "BiCGStab", "CG", "GMRES", "MINRES", "Multigrid", "NotConverged", "Reason", "Solution"),
+    },
     dops.nn: {
         *("FNO", "FNO2D", "FNO3D", "HaloConv", "HaloConv2D", "HaloConv3D", "SpectralConv", "SpectralConv2D"),
         "SpectralConv3D",
     },
     dops.finite_volume: {"Diffusion", "Divergence", "Gradient", "Robin"},
-    dops.solve: {"Multigrid"},
     dops.plot: {"curves", "panels", "projection", "slice", "spectrum"},
     dops.pde: {
         *("AbstractEquation", "AbstractIntegrator", "AbstractSplitEquation", "Advection", "AllenCahn", "Burgers"),
