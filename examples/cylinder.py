@@ -114,7 +114,7 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, Wake, np.ndarray]:
 
     run = stable(ETDRK(equation, dt, order=3), first, args.t_end, interval=dt, observe=observe)
     time, wake = run.times, Wake(*map(np.asarray, run.observed))
-    found = shedding(time, wake.on_cylinder)
+    found = shedding(time, np.asarray(wake.on_cylinder))
     print(f"Drag coefficient {found.drag:.3f}, lift amplitude {found.lift:.3f}, Strouhal number {found.strouhal:.4f}")
     print(f"The change of momentum differs from the forces by {imbalance(time, wake):.1e} of the drag.")
     curl = Curl(equation.transform).multiply(run.u)
