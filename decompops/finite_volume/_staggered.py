@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from equinox import AbstractVar
 from jax import Array
 from jaxtyping import Float, Shaped
 
@@ -24,11 +25,44 @@ from ._geometry import AxisCells, Geometry, geometry_of
 from ._network import specs_of
 
 
-# The conditions of staggered vectors: no component through walls.
+# The boundary conditions along an axis. At "neumann" walls, the component of a vector through the wall is zero.
 Walls = Literal["periodic", "neumann"]
 
 
-class Gradient(AbstractDerivable):
+class _AbstractStaggered(AbstractDerivable):
+    """A gradient or a divergence: differences across faces times factors, or the negative transpose."""
+
+    if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as a constructor argument.
+        geometry: ClassVar[Geometry]
+    else:
+        geometry: AbstractVar[Geometry]
+    is_gradient: ClassVar[bool]
+
+    @property
+    def decomposition(self) -> OperatorDecomposition:
+        return self.geometry.decomposition
+
+    @property
+    def specs(self) -> "_AbstractStaggered":
+        """The partition specs of the operator's arrays: an argument of `jax.shard_map` that `local` is called in."""
+        return specs_of(self, self.decomposition)
+
+    @property
+    def is_invertible(self) -> bool:
+        return False
+
+    def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
+        return _structures(self.geometry, given, to_faces=self.is_gradient != form.transposed)
+
+    def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
+        to_faces = self.is_gradient != form.transposed
+        x = _checked(self.geometry, x, to_faces=to_faces, local=local)
+        run = _to_faces if to_faces else _to_cells
+        y = (run if local else _IN_PROGRAM[run])(self.geometry, x, local, is_gradient=self.is_gradient)
+        return y if self.is_gradient else -y
+
+
+class Gradient(_AbstractStaggered):
     """The gradient of a field on cells, on the faces between them: the staggered grid of Harlow and Welch.
 
     Entry i of component k is the value on the face between the cells i - 1 and i along axis k. Through walls, vectors
@@ -49,6 +83,7 @@ class Gradient(AbstractDerivable):
     """
 
     geometry: Geometry
+    is_gradient: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -75,33 +110,12 @@ class Gradient(AbstractDerivable):
         self.geometry = _walls_only(geometry_of(decomposition, boundary, cells), boundary)
 
     @property
-    def decomposition(self) -> OperatorDecomposition:
-        return self.geometry.decomposition
-
-    @property
     def weights(self) -> Float[Array, "ndim *grid"]:
         """The volume between the two centres beside each face, over the mean volume of cells; zero at walls."""
         return _weights(self.geometry)
 
-    @property
-    def specs(self) -> "Gradient":
-        """The partition specs of the operator's arrays: an argument of `jax.shard_map` that `local` is called in."""
-        return specs_of(self, self.decomposition)
 
-    @property
-    def is_invertible(self) -> bool:
-        return False
-
-    def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
-        return _structures(self.geometry, given, to_faces=not form.transposed)
-
-    def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
-        x = _checked(self.geometry, x, to_faces=not form.transposed, local=local)
-        run = _to_cells if form.transposed else _to_faces
-        return (run if local else _IN_PROGRAM[run])(self.geometry, x, local, is_gradient=True)
-
-
-class Divergence(AbstractDerivable):
+class Divergence(_AbstractStaggered):
     """The divergence of a vector field on faces, on the cells between them. See `Gradient` for the faces.
 
     The result is the flux out of each cell over its volume, times the volumes of cells over their mean volume, as in
@@ -109,6 +123,7 @@ class Divergence(AbstractDerivable):
     """
 
     geometry: Geometry
+    is_gradient: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -127,27 +142,6 @@ class Divergence(AbstractDerivable):
         **Returns:** a field of shape `(*batch, *shape)`. Its padding is zero.
         """
         self.geometry = _walls_only(geometry_of(decomposition, boundary, cells), boundary)
-
-    @property
-    def decomposition(self) -> OperatorDecomposition:
-        return self.geometry.decomposition
-
-    @property
-    def specs(self) -> "Divergence":
-        """The partition specs of the operator's arrays: an argument of `jax.shard_map` that `local` is called in."""
-        return specs_of(self, self.decomposition)
-
-    @property
-    def is_invertible(self) -> bool:
-        return False
-
-    def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
-        return _structures(self.geometry, given, to_faces=form.transposed)
-
-    def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
-        x = _checked(self.geometry, x, to_faces=form.transposed, local=local)
-        run = _to_faces if form.transposed else _to_cells
-        return -(run if local else _IN_PROGRAM[run])(self.geometry, x, local, is_gradient=False)
 
 
 def _walls_only(geometry: Geometry, boundary: Any) -> Geometry:

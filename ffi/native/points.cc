@@ -60,7 +60,7 @@ struct Arrays {
   }
 };
 
-// Throws unless `array` has `numbers` numbers.
+// Throws an error if the length of `array` is not `numbers`.
 void check_count(const ffi::AnyBuffer& array, Index numbers, const char* what) {
   if (static_cast<Index>(array.element_count()) == numbers) return;
   throw Failure(std::string(what) + " must have " + std::to_string(numbers) + " numbers; got " +
