@@ -6,6 +6,7 @@
 import functools
 from collections.abc import Collection
 from itertools import zip_longest
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ def place_field(x: Array, mesh: Mesh | AbstractMesh, blocks: Blocks, batch: tupl
     """
     spec, inside = blocks.spec, manual_axes()
     value = x if inside else known(x)
-    if _is_placed(value, mesh, blocks):
+    if is_placed(value, mesh, blocks):
         return x  # To place it again would also place its tangent, which JAX refuses on other devices.
     lead = x.ndim - blocks.ndim
     if not inside:
@@ -72,11 +73,17 @@ def known(x: Array) -> Array:
     return value if isinstance(value, Array) else x  # The value may be a NumPy array, which lies on no device.
 
 
-def _is_placed(x: Array, mesh: Mesh | AbstractMesh, blocks: Blocks) -> bool:
+def is_placed(x: Any, mesh: Mesh | AbstractMesh, blocks: Blocks) -> bool:
     """Return True if `x` surely is where `place_field` would place it. This check takes little time."""
-    if isinstance(x, Tracer) or not isinstance(x.sharding, NamedSharding) or x.sharding.mesh is not mesh:
+    if isinstance(x, Tracer):  # Only types with all mesh axes say where a traced array is.
+        typed, abstract = jax.typeof(x).sharding, mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+        entries = (*_lead(typed, x.ndim - blocks.ndim, blocks.mesh_axes), *blocks.spec)
+        every_axis = typed.mesh == abstract and set(typed.mesh.axis_types) == {AxisType.Explicit}
+        return every_axis and typed.spec == explicit_spec(abstract, entries)
+    sharding = getattr(x, "sharding", None)
+    if not isinstance(sharding, NamedSharding) or sharding.mesh is not mesh:
         return False
-    return _stays(x.sharding, jax.typeof(x).sharding.spec, x.ndim, blocks.mesh_axes, blocks.spec)
+    return _stays(sharding, jax.typeof(x).sharding.spec, x.ndim, blocks.mesh_axes, blocks.spec)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -23,6 +23,7 @@ from .._common.blocks import (
 from .._common.box import Box, Number, check_box
 from .._common.byte_order import host_array
 from .._common.check import check_axis, check_flag, check_order, check_shape
+from .._common.placement import is_placed
 from .._common.sharding import manual_axes
 from .config import working_backend
 from .layout import Field, Layout, check_agreement
@@ -193,7 +194,7 @@ class Decomposition(eqx.Module):
         **Raises:** `ValueError` for fields that need padding if `pad` is False.
         """
         stored = storage_order(self.ndim, pencil, axis_contiguous=axis_contiguous, order=order)
-        return Layout(self.mesh, self.blocks(pencil, stored), self.box)
+        return Layout(self.mesh, self.blocks(pencil, stored), self.box, self.backend)
 
     def spec(self, pencil: Pencil = -1) -> PartitionSpec:
         """Return the partition spec of the grid axes in `pencil`."""
@@ -276,6 +277,18 @@ class Decomposition(eqx.Module):
         """Return the norm over the grid, without padding: see `Layout.norm`. **Arguments** are those of `crop`."""
         return self._layout_of(field, pencil, axis_contiguous).norm(field)
 
+    def max(
+        self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
+    ) -> Shaped[Array, "*batch"]:
+        """Return the largest value of a real field: see `Layout.max`. **Arguments** are those of `crop`."""
+        return self._layout_of(field, pencil, axis_contiguous).max(field)
+
+    def min(
+        self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
+    ) -> Shaped[Array, "*batch"]:
+        """Return the smallest value of a real field: see `Layout.min`. **Arguments** are those of `crop`."""
+        return self._layout_of(field, pencil, axis_contiguous).min(field)
+
     def vdot(
         self, u: Field, v: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
     ) -> Shaped[Array, "*batch"]:
@@ -291,13 +304,15 @@ class Decomposition(eqx.Module):
         if check_flag("axis_contiguous", axis_contiguous) and pencil is None:
             raise ValueError("`pencil` must be given for an axis-contiguous field; got None.")
         candidates = []
-        for own in range(self.ndim) if pencil is None else (pencil,):
+        # If several pencils fit, the field is taken to be in real space, unless its sharding says otherwise.
+        for own in reversed(range(self.ndim)) if pencil is None else (pencil,):
             order = storage_order(self.ndim, own, axis_contiguous=axis_contiguous)
             blocks = self.pencil(check_axis("pencil", own, self.ndim), self.shape, order)
-            candidates.append(Layout(self.mesh, blocks, self.box))
+            candidates.append(Layout(self.mesh, blocks, self.box, self.backend))
         found = [layout for layout in candidates if layout.holds(field)]
         if found or manual_axes():
-            return (found or candidates)[0]
+            found = found or candidates
+            return next((layout for layout in found if is_placed(field, self.mesh, layout.blocks)), found[0])
         shapes = {shape for layout in candidates for shape in (layout.shape, layout.blocks.true_shape)}
         raise ValueError(
             f"`{name}` must end with the shape of the grid, with or without padding: "

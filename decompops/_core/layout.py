@@ -11,12 +11,14 @@ from jax import Array
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Shaped
 
+from .._backend.base import AbstractBackend
 from .._common.blocks import Blocks, axis_names, batch_spec
 from .._common.box import Box
 from .._common.byte_order import device_array, host_array
 from .._common.sharding import manual_axes
 from .._common.typed import whole_along
 from . import reductions as reductions
+from .block_reduction import BlockReduction, block_reduction
 
 
 Field = Shaped[Array | np.ndarray, "*field"]
@@ -32,6 +34,7 @@ class Layout:
     - `mesh`: the mesh of the devices.
     - `blocks`: how the grid is cut into blocks.
     - `box`: the box that the grid fills; `None` if no box was given.
+    - `backend`: the backend that reduces fields, in `sum` and the methods after it; `None` for XLA.
 
     !!! example
 
@@ -46,6 +49,7 @@ class Layout:
     mesh: Mesh | AbstractMesh
     blocks: Blocks
     box: Box | None = field(default=None, compare=False)  # Boxes with traced lengths cannot be compared.
+    backend: AbstractBackend | None = field(default=None, compare=False, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -164,12 +168,12 @@ class Layout:
         over a mesh axis of the grid.
         """
         self._check_reduced("field", field)
-        return reductions.total(device_array(field), self.blocks.true_shape)
+        return reductions.total(device_array(field), self.blocks.true_shape, self._over("sum"))
 
     def mean(self, field: Field) -> Shaped[Array, "*batch"]:
         """Return the mean over the grid, of the dtype of `jnp.mean`. Arguments and errors are those of `sum`."""
         self._check_reduced("field", field)
-        return reductions.mean(device_array(field), self.blocks.true_shape)
+        return reductions.mean(device_array(field), self.blocks.true_shape, self._over("mean"))
 
     def norm(self, field: Field) -> Shaped[Array, "*batch"]:
         """Return the square root of the sum of `|field|²` over the grid, a real number.
@@ -177,7 +181,7 @@ class Layout:
         Arguments and errors are those of `sum`. The derivative at a field of zeros is zero.
         """
         self._check_reduced("field", field)
-        return reductions.norm(device_array(field), self.blocks.true_shape)
+        return reductions.norm(device_array(field), self.blocks.true_shape, self._over("norm"))
 
     def vdot(self, u: Shaped[Array | np.ndarray, "*u"], v: Shaped[Array | np.ndarray, "*v"]) -> Shaped[Array, "*batch"]:
         """Return the sum of `conj(u) * v` over the grid. Batch axes broadcast.
@@ -189,7 +193,25 @@ class Layout:
         ndim = self.blocks.ndim
         if np.shape(u)[-ndim:] != np.shape(v)[-ndim:]:
             raise ValueError(f"`u` and `v` must both have padding, or neither; got {np.shape(u)} and {np.shape(v)}.")
-        return reductions.vdot(device_array(u), device_array(v), self.blocks.true_shape)
+        return reductions.vdot(device_array(u), device_array(v), self.blocks.true_shape, self._over("vdot"))
+
+    def _over(self, method: str) -> BlockReduction | None:
+        return block_reduction(self.mesh, self.blocks, self.backend, f"Layout.{method}")
+
+    def max(self, field: Field) -> Shaped[Array, "*batch"]:
+        """Return the largest value of a real field, of its dtype. Arguments and errors are those of `sum`."""
+        return self._extreme(field, largest=True)
+
+    def min(self, field: Field) -> Shaped[Array, "*batch"]:
+        """Return the smallest value of a real field, of its dtype. Arguments and errors are those of `sum`."""
+        return self._extreme(field, largest=False)
+
+    def _extreme(self, field: Field, *, largest: bool) -> Array:
+        self._check_reduced("field", field)
+        if np.dtype(field.dtype).kind == "c":
+            raise TypeError(f"`field` must hold real numbers, which have an order; got {field.dtype}.")
+        over = self._over("max" if largest else "min")
+        return reductions.extreme(device_array(field), self.blocks.true_shape, over, largest=largest)
 
     def holds(self, field: Any) -> bool:
         """Return whether the last axes of `field` have the lengths of this layout, with or without padding."""

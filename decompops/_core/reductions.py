@@ -1,8 +1,8 @@
-"""Sums over the cells of a field. Values in the padding are ignored, also in derivatives.
+"""Sums and extremes over the cells of a field. Values in the padding are ignored, also in derivatives.
 
-The functions take a field `(*batch, ...)` in its storage order, and the lengths of its grid axes in the same order,
-without padding. Each function is one compiled program, so that an eager call makes no copy of the field. The only
-communication is an all-reduce.
+The functions take a field `(*batch, ...)` in its storage order, the lengths of its grid axes in the same order,
+without padding, and the `BlockReduction` of its blocks; `None` if XLA reduces them. Each function is one compiled
+program, so that an eager call makes no copy of the field. The only communication is an all-reduce.
 """
 
 import functools
@@ -16,22 +16,25 @@ from jax import Array
 
 from .._basis.base import AbstractBasis
 from .._common.broadcast import along
+from .block_reduction import BlockReduction
 
 
-@functools.partial(jax.jit, static_argnames="lengths")
-def total(field: Array, lengths: tuple[int, ...]) -> Array:
-    return jnp.sum(cleared(field, lengths), _grid(lengths))
+@functools.partial(jax.jit, static_argnames=("lengths", "over"))
+def total(field: Array, lengths: tuple[int, ...], over: BlockReduction | None = None) -> Array:
+    return _sum(cleared(field, lengths), lengths, over)
 
 
-@functools.partial(jax.jit, static_argnames="lengths")
-def mean(field: Array, lengths: tuple[int, ...]) -> Array:
+@functools.partial(jax.jit, static_argnames=("lengths", "over"))
+def mean(field: Array, lengths: tuple[int, ...], over: BlockReduction | None = None) -> Array:
     dtype = _result_dtype(jnp.mean, field.dtype)
-    summed = jnp.sum(cleared(field, lengths).astype(wide(dtype)), _grid(lengths))
+    summed = _sum(cleared(field, lengths).astype(wide(dtype)), lengths, over)
     return (summed / float(math.prod(lengths))).astype(dtype)
 
 
-@functools.partial(jax.jit, static_argnames=("lengths", "bases"))
-def weighted_mean(field: Array, lengths: tuple[int, ...], bases: tuple[AbstractBasis, ...]) -> Array:
+@functools.partial(jax.jit, static_argnames=("lengths", "bases", "over"))
+def weighted_mean(
+    field: Array, lengths: tuple[int, ...], bases: tuple[AbstractBasis, ...], over: BlockReduction | None = None
+) -> Array:
     """Return the mean over the volume, with the quadrature weights of the basis of each stored axis."""
     dtype = _result_dtype(jnp.mean, field.dtype)
     cells, scale = cleared(field, lengths).astype(wide(dtype)), 1.0
@@ -42,26 +45,55 @@ def weighted_mean(field: Array, lengths: tuple[int, ...], bases: tuple[AbstractB
             continue
         weights = np.pad(weights, (0, field.shape[axis] - length)).astype(cells.dtype)
         cells = cells * along(weights, axis, cells.ndim)
-    return (jnp.sum(cells, _grid(lengths)) * scale).astype(dtype)
+    return (_sum(cells, lengths, over) * scale).astype(dtype)
 
 
-@functools.partial(jax.jit, static_argnames="lengths")
-def norm(field: Array, lengths: tuple[int, ...]) -> Array:
+@functools.partial(jax.jit, static_argnames=("lengths", "over"))
+def norm(field: Array, lengths: tuple[int, ...], over: BlockReduction | None = None) -> Array:
     dtype = _result_dtype(jnp.mean, field.dtype)
     cells = cleared(field, lengths).astype(wide(dtype))
-    square = jnp.sum(cells.real**2 + cells.imag**2 if jnp.iscomplexobj(cells) else cells**2, _grid(lengths))
+    square = _sum(cells.real**2 + cells.imag**2 if jnp.iscomplexobj(cells) else cells**2, lengths, over)
     # The derivative of the square root must not be infinite if a field of the batch is zero.
     root = jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
     return root.astype(jnp.finfo(dtype).dtype)
 
 
-@functools.partial(jax.jit, static_argnames="lengths")
-def vdot(u: Array, v: Array, lengths: tuple[int, ...]) -> Array:
+@functools.partial(jax.jit, static_argnames=("lengths", "over"))
+def vdot(u: Array, v: Array, lengths: tuple[int, ...], over: BlockReduction | None = None) -> Array:
     dtype = _result_dtype(jnp.sum, jnp.result_type(u, v))
     # The padding is set to zero in both factors, not in their product: in a derivative, zero times an infinity in the
     # padding would be NaN.
     u, v = (cleared(x, lengths).astype(wide(dtype)) for x in (u, v))
-    return jnp.sum(jnp.conj(u) * v, _grid(lengths)).astype(dtype)
+    return _sum(jnp.conj(u) * v, lengths, over).astype(dtype)
+
+
+@functools.partial(jax.jit, static_argnames=("lengths", "over", "largest"))
+def extreme(field: Array, lengths: tuple[int, ...], over: BlockReduction | None = None, *, largest: bool) -> Array:
+    """Return the largest or the smallest value of a real field."""
+    if field.dtype.kind == "b":
+        return extreme(field.astype(np.int8), lengths, over, largest=largest).astype(bool)
+    if jnp.issubdtype(field.dtype, jnp.floating):
+        filling = -np.inf if largest else np.inf
+    else:
+        filling = int(jnp.iinfo(field.dtype).min if largest else jnp.iinfo(field.dtype).max)
+    return _reduced(cleared(field, lengths, filling), lengths, over, jnp.max if largest else jnp.min, filling)
+
+
+def _sum(cells: Array, lengths: tuple[int, ...], over: BlockReduction | None) -> Array:
+    return _reduced(cells, lengths, over, jnp.sum, 0)
+
+
+def _reduced(
+    cells: Array, lengths: tuple[int, ...], over: BlockReduction | None, reduce: Callable, filling: int | float
+) -> Array:
+    """Reduce an array over the grid. The padding, if there is any, holds `filling`."""
+    if over is None:
+        return reduce(cells, _grid(lengths))
+    stored = over.blocks.shape
+    missing = [(0, n - m) for n, m in zip(stored, cells.shape[-len(stored) :])]  # The field may be cropped.
+    if any(map(any, missing)):
+        cells = jnp.pad(cells, [(0, 0)] * (cells.ndim - len(stored)) + missing, constant_values=filling)
+    return over(cells, reduce)
 
 
 def _grid(lengths: tuple[int, ...]) -> tuple[int, ...]:
@@ -69,7 +101,7 @@ def _grid(lengths: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(range(-len(lengths), 0))
 
 
-def cleared(field: Array, lengths: tuple[int, ...], filling: float = 0.0) -> Array:
+def cleared(field: Array, lengths: tuple[int, ...], filling: int | float = 0.0) -> Array:
     """Return `field` with zeros in its padding, or with another number."""
     for axis, length in zip(_grid(lengths), lengths):
         if field.shape[axis] != length:

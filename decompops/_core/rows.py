@@ -41,7 +41,7 @@ def move_rows(group: Group, leaving: Array, sent: Array, count: Array, arrays: S
 
 
 def everywhere(group: Group, row: Array) -> Array:
-    """Return the rows of all devices of `group`, on each of them: `(size, n)` for `row` of shape `(n,)`.
+    """Return the rows of all devices of `group`, on each of them: an array `(size, *row.shape)`.
 
     With compiled kernels, this is a transpose, so that a device which waits for others says so.
     """
@@ -50,11 +50,11 @@ def everywhere(group: Group, row: Array) -> Array:
         return row[None]
     if not group.backend.moves_rows:
         return jax.lax.all_gather(row, group.names)
-    lengths = (size, size * row.shape[0])
+    lengths = (size, size * row.size)
     rows, columns = Blocks(lengths, (size, 1), (entry, None)), Blocks(lengths, (1, size), (None, entry))
     plan = Plan(group.name, rows, (Move(rows, columns),))
     call = Call(plan, group.mesh, group.backend, caller=group.caller)
-    return apply_to_block(call, jnp.tile(row, size)[None]).reshape(size, -1)
+    return apply_to_block(call, jnp.tile(row.ravel(), size)[None]).reshape(size, *row.shape)
 
 
 move_rows_p = Primitive("move_rows")

@@ -69,7 +69,7 @@ class AbstractPlanned(AbstractDerivable):
         ends = self.spaces[::-1] if form.is_reversed else self.spaces
         source, target = (
             Structure(
-                Layout(decomposition.mesh, blocks, decomposition.box),
+                Layout(decomposition.mesh, blocks, decomposition.box, decomposition.backend),
                 kind,
                 space,
                 expansion=self.expansion if space == "spectrum" else None,

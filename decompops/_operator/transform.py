@@ -25,6 +25,7 @@ from .._common.check import check_flag, check_up_to
 from .._common.placement import place
 from .._common.sharding import manual_axes
 from .._core import reductions as reductions
+from .._core.block_reduction import block_reduction
 from .._core.decomposition import Decomposition, storage_order
 from .._core.expansion import Expansion
 from .._core.layout import Field, Layout, check_global
@@ -203,8 +204,10 @@ class AbstractTransform(AbstractPlanned):
         """
         dec = self.decomposition
         check_global("field", dec.mesh_axes)
-        Layout(dec.mesh, dec.pencil(dec.ndim - 1, dec.shape)).check(field)
-        return reductions.weighted_mean(device_array(field), dec.shape, self.bases)
+        blocks = dec.pencil(dec.ndim - 1, dec.shape)
+        Layout(dec.mesh, blocks).check(field)
+        over = block_reduction(dec.mesh, blocks, dec.backend, "Transform.volume_mean")
+        return reductions.weighted_mean(device_array(field), dec.shape, self.bases, over)
 
     @property
     def _normed_bases(self) -> tuple[AbstractBasis, ...]:

@@ -37,4 +37,5 @@ def shot_noise(home: Home, p: Particles, weights: Array | None) -> Array:
     """Return the power spectrum of particles at random. See `ParticleMesh.shot_noise`."""
     weights = jnp.ones_like(p.positions[:, 0]) if weights is None else weights
     volume = jnp.asarray(Box(home.decomposition.box_lengths).volume, weights.dtype)
-    return volume * summed(home, p, weights**2) / summed(home, p, weights) ** 2
+    caller = home.decomposition.backend.caller()
+    return volume * summed(home, p, weights**2, caller) / summed(home, p, weights, caller) ** 2

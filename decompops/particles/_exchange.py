@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
-from .._backend.base import Caller, Group
+from .._backend.base import Caller
 from .._core.order import order
 from .._core.rows import everywhere, move_rows
 from ._home import Home
@@ -21,7 +21,7 @@ from ._particles import Particles
 def exchanged(home: Home, p: Particles, caller: Caller) -> Particles:
     """Return the particles on the devices that own their cells. See `ParticleMesh.exchange`."""
     dec = home.decomposition
-    group = Group("ParticleMesh.exchange", dec.mesh, home.blocks.mesh_axes, dec.backend, caller)
+    group = home.group("ParticleMesh.exchange", caller)
 
     def on_block(lengths: Any, counts: Array, *arrays: Array) -> tuple[Array, ...]:
         capacity, me, devices = arrays[0].shape[0], home.me(), home.devices

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
+from .._backend.base import Caller, Group
 from .._common.blocks import Blocks, spec_entry
 from .._common.box import Number
 from .._common.byte_order import device_array
@@ -64,10 +65,10 @@ class Home(eqx.Module):
         names = self.blocks.mesh_axes
         return jax.lax.axis_index(names).astype(np.int32) if names else jnp.zeros((), np.int32)
 
-    def everywhere(self, row: Array) -> Array:
-        """Return the rows of all devices, on each of them."""
-        names = self.blocks.mesh_axes
-        return jax.lax.all_gather(row, names) if names else row[None]
+    def group(self, name: str, caller: Caller) -> Group:
+        """Return the devices that exchange rows. `name` is the operator's name in error messages."""
+        dec = self.decomposition
+        return Group(name, dec.mesh, self.blocks.mesh_axes, dec.backend, caller)
 
     def first_cell(self, axis: int) -> Array | int:
         """Return the number of the first cell of the block of this device along a grid axis."""

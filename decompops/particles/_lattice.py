@@ -10,14 +10,16 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
+from .._backend.base import Caller
+from .._core.rows import everywhere
 from ._home import Home
 from ._particles import Particles
 
 
 @eqx.filter_jit
-def on_lattice(home: Home, per_axis: int, offset: float, capacity: int, dtype: np.dtype) -> Particles:
+def on_lattice(home: Home, per_axis: int, offset: float, capacity: int, dtype: np.dtype, caller: Caller) -> Particles:
     """Return `per_axis` particles for each cell along each axis. See `ParticleMesh.lattice`."""
-    blocks, ndim = home.blocks, home.decomposition.ndim
+    blocks, ndim, group = home.blocks, home.decomposition.ndim, home.group("ParticleMesh.lattice", caller)
     numbers = np.int32 if math.prod(blocks.lengths) * per_axis**ndim < 2**31 else np.int64
     shape = tuple(per_axis * n for n in blocks.block_shape)
     whole = tuple(per_axis * n for n in blocks.lengths)
@@ -33,7 +35,7 @@ def on_lattice(home: Home, per_axis: int, offset: float, capacity: int, dtype: n
         padded = any(map(blocks.is_padded, range(ndim)))
         order = jnp.argsort(~inside, stable=True) if padded else slice(None)
         slots = lambda x: jnp.pad(x[order], [(0, capacity - len(number)), *[(0, 0)] * (x.ndim - 1)])
-        counts = home.everywhere(jnp.sum(inside, dtype=np.int32))
+        counts = everywhere(group, jnp.sum(inside, dtype=np.int32))
         return slots(jnp.stack(positions, axis=1)), slots(number), counts
 
     slots, same = home.spec, PartitionSpec()

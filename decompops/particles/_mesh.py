@@ -12,6 +12,7 @@ from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped
 
+from .._backend.base import Caller
 from .._common.byte_order import device_array, host_array
 from .._common.check import check_count, check_flag, check_number
 from .._core.decomposition import Decomposition
@@ -163,7 +164,7 @@ class ParticleMesh(eqx.Module):
         if not 0 <= check_number("offset", offset) < 1:
             raise ValueError(f"`offset` must be at least 0 and less than 1; got {offset!r}.")
         most = math.prod(blocks.block_shape) * k**self._ndim
-        return on_lattice(home, k, float(offset), slots([most], capacity, room), real_dtype(dtype))
+        return on_lattice(home, k, float(offset), slots([most], capacity, room), real_dtype(dtype), self._caller())
 
     def sample(self, density: Float[Array | np.ndarray, "*grid"], key: Key[Array, ""], *, capacity: int) -> Particles:
         """Draw particles from a density (a Poisson process). The same key gives the same particles on every mesh.
@@ -183,7 +184,7 @@ class ParticleMesh(eqx.Module):
         density = device_array(density)
         if not isinstance(density, Tracer) and not jnp.all((density >= 0) & jnp.isfinite(density)):
             raise ValueError(f"`density` must be finite and at least zero; got {jnp.min(density)}.")
-        return sampled(self._home, density, key, check_count("capacity", capacity))
+        return sampled(self._home, density, key, check_count("capacity", capacity), self._caller())
 
     def exchange(self, p: Particles) -> Particles:
         """Bring each particle to the device that owns its cell. Nothing else changes, and no particle is ever lost.
@@ -193,7 +194,7 @@ class ParticleMesh(eqx.Module):
 
         The exchange is linear in the attributes, so JAX differentiates it in both modes.
         """
-        return exchanged(self._home, p, self.decomposition.backend.caller())
+        return exchanged(self._home, p, self._caller())
 
     def grow(self, p: Particles, capacity: int) -> Particles:
         """Return the particles with another capacity. Raises `ValueError` if it is smaller than the present one."""
@@ -290,7 +291,7 @@ class ParticleMesh(eqx.Module):
 
         **Returns:** the sum, of shape `(*components)`.
         """
-        return summed(self._home, p, of_slots(p, values))
+        return summed(self._home, p, of_slots(p, values), self._caller())
 
     def mean(self, p: Particles, values: Shaped[Array | np.ndarray, "slots ..."]) -> Shaped[Array, "..."]:
         """Return the mean of real or complex `values` over all particles: `sum`, divided by the number of particles."""
@@ -351,6 +352,9 @@ class ParticleMesh(eqx.Module):
             bad = int(np.argmax(~np.isfinite(positions).all(axis=1)))
             raise ValueError(f"`positions` must be finite; got {positions[bad]} for particle {bad}.")
         return positions
+
+    def _caller(self) -> Caller:
+        return self.decomposition.backend.caller()
 
     @property
     def _ndim(self) -> int:

@@ -11,6 +11,8 @@ from jax import Array
 from jax.core import Tracer
 from jax.sharding import PartitionSpec
 
+from .._backend.base import Caller
+from .._core.rows import everywhere
 from ._home import Home
 from ._load import Load
 from ._particles import Particles
@@ -24,7 +26,7 @@ def loads(home: Home, p: Particles | np.ndarray) -> dict[tuple[int, ...], Load]:
     if isinstance(p, Particles):
         if isinstance(p.positions, Tracer):
             raise ValueError("`loads` must be called outside `jax.jit`; got traced particles. Use `p.load` inside.")
-        every = list(np.asarray(_counted(home, p, meshes)))
+        every = list(np.asarray(_counted(home, p, meshes, dec.backend.caller())))
         if every[0].sum() < np.asarray(p.counts).sum():
             raise ValueError("`positions` must be finite; got particles with NaN or infinite positions.")
     else:
@@ -35,15 +37,16 @@ def loads(home: Home, p: Particles | np.ndarray) -> dict[tuple[int, ...], Load]:
 
 
 @eqx.filter_jit
-def _counted(home: Home, p: Particles, meshes: list[tuple[int, ...]]) -> Array:
+def _counted(home: Home, p: Particles, meshes: list[tuple[int, ...]], caller: Caller) -> Array:
     """Return how many particles each device of each mesh would have."""
+    group = home.group("ParticleMesh.loads", caller)
 
     def on_block(lengths: tuple, counts: Array, positions: Array) -> Array:
         live = jnp.arange(positions.shape[0], dtype=np.int32) < counts[home.me()]
         valid = live & jnp.all(jnp.isfinite(positions), axis=1)
         positions, ones = jnp.where(valid[:, None], positions, 0), valid.astype(np.int32)
         of_mesh = lambda parts: jnp.bincount(home.owners(positions, lengths, parts), ones, length=home.devices)
-        return jnp.sum(home.everywhere(jnp.stack([of_mesh(parts) for parts in meshes])), axis=0, dtype=np.int32)
+        return jnp.sum(everywhere(group, jnp.stack([of_mesh(parts) for parts in meshes])), axis=0, dtype=np.int32)
 
     same = PartitionSpec()
     run = home.mapped(on_block, (same, same, home.spec), same)

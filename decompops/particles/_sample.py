@@ -9,6 +9,8 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
+from .._backend.base import Caller
+from .._core.rows import everywhere
 from .._operator.placed import Placed
 from ._exchange import exchanged
 from ._home import Home
@@ -16,10 +18,10 @@ from ._particles import Particles
 
 
 @eqx.filter_jit
-def sampled(home: Home, density: Array, key: Array, capacity: int) -> Particles:
+def sampled(home: Home, density: Array, key: Array, capacity: int, caller: Caller) -> Particles:
     """Return particles drawn from a density. See `ParticleMesh.sample`."""
     dec, blocks = home.decomposition, home.blocks
-    density = Placed(dec)(density)
+    density, group = Placed(dec)(density), home.group("ParticleMesh.sample", caller)
 
     def on_block(lengths: Any, key: Array, density: Array) -> tuple[Array, Array, Array]:
         shape, dtype = density.shape, density.dtype
@@ -42,13 +44,11 @@ def sampled(home: Home, density: Array, key: Array, capacity: int) -> Particles:
         spacing = [jnp.asarray(length, dtype) / n for length, n in zip(lengths, blocks.lengths)]
         positions = jnp.stack(start, axis=1) + shift * jnp.stack(spacing)[None]
         # A device with an invalid density has one particle at NaN, so that the result says so. All devices know this.
-        needed = home.everywhere(jnp.where(valid, ends[-1], 1))
+        needed = everywhere(group, jnp.where(valid, ends[-1], 1))
         return jnp.where(valid, positions, jnp.nan), jnp.minimum(needed, capacity), needed
 
     slots, same = home.spec, PartitionSpec()
     run = home.mapped(on_block, (same, same, dec.spec()), (slots, same, same))
     positions, counts, needed = run(dec.box_lengths, key, density)
-    p = exchanged(
-        home, Particles(positions, {}, counts, counts, jnp.zeros_like(counts)), home.decomposition.backend.caller()
-    )
+    p = exchanged(home, Particles(positions, {}, counts, counts, jnp.zeros_like(counts)), caller)
     return Particles(p.positions, {}, p.counts, jnp.maximum(p.needed, needed), p.invalid)

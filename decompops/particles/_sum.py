@@ -6,18 +6,21 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
+from .._backend.base import Caller
+from .._core.rows import everywhere
 from ._home import Home
 from ._particles import Particles
 
 
 @eqx.filter_jit
-def summed(home: Home, p: Particles, values: Array) -> Array:
+def summed(home: Home, p: Particles, values: Array, caller: Caller) -> Array:
     """Return the sum of `values` over all particles. See `ParticleMesh.sum`."""
+    group = home.group("ParticleMesh.sum", caller)
 
     def on_block(counts: Array, values: Array) -> Array:
         live = jnp.arange(values.shape[0], dtype=np.int32) < counts[home.me()]
         inside = jnp.expand_dims(live, tuple(range(1, values.ndim)))
-        return jnp.sum(jnp.where(inside, values, jnp.zeros_like(values)), axis=0, keepdims=True)
+        own = jnp.sum(jnp.where(inside, values, jnp.zeros_like(values)), axis=0)
+        return jnp.sum(everywhere(group, own), axis=0)
 
-    run = home.mapped(on_block, (PartitionSpec(), home.spec), home.spec)
-    return jnp.sum(run(p.counts, *home.placed(values)), axis=0)
+    return home.mapped(on_block, (PartitionSpec(), home.spec), PartitionSpec())(p.counts, *home.placed(values))

@@ -31,7 +31,7 @@ def advance(
     def step(loop: tuple) -> tuple:
         i, carried, _ = loop
         new = advance_one(cast(t, like) + cast(solver.dt, like) * (done + i).astype(real), carried)
-        finite = is_finite(new)
+        finite = is_finite(solver, new)
         return i + finite.astype(i.dtype), jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, carried), finite
 
     i, carried, finite = jax.lax.while_loop(goes_on, step, (jnp.zeros((), jnp.int32), carried, jnp.array(True)))
@@ -72,7 +72,7 @@ def advance_controlled(
         short = ~(proposal > smallest)
         # The state of a rejected step need not be finite: the step is tried again with a smaller length, unless this
         # length is too small.
-        finite = is_finite(new) | (rejected & ~short)
+        finite = is_finite(solver, new) | (rejected & ~short)
         keep = finite & ~short & ~rejected
         # A step that was shortened to end at `end` must not shorten the next steps.
         proposal = jnp.where(keep & (taken >= most), jnp.maximum(proposal, h), proposal)
@@ -91,5 +91,6 @@ def state_of(carried: Any) -> Array:
     return carried.state if isinstance(carried, History) else carried
 
 
-def is_finite(carried: Any) -> Array:
-    return jnp.isfinite(state_of(carried)).all()
+@eqx.filter_jit
+def is_finite(solver: AbstractIntegrator, carried: Any) -> Array:
+    return solver.in_structure.layout.min(jnp.isfinite(state_of(carried))).all()

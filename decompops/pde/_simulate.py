@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from jax import Array
 
@@ -218,7 +217,7 @@ def simulate(
                 write.write(writer, solver, position.intervals, now, state)
 
         if found is None:
-            if not jax.jit(is_finite)(carried):
+            if not is_finite(solver, carried):
                 raise ValueError(f"`u` must be finite, but it has infinities or NaNs at t = {clock.start:.6g}.")
             record(position)
         elif write is not None and position.intervals < clock.intervals:

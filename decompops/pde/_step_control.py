@@ -91,7 +91,7 @@ class CFL(AbstractStepControl):
             spacing = _spacing(transform.bases[axis].points(shape[axis]), stored[axis])
             width = jnp.asarray(along(spacing, axis - ndim, part.ndim), part.dtype)
             rate = rate + jnp.abs(part) / (width * _vector.cast(sizes[axis], part))
-        return self.number / jnp.max(rate)
+        return self.number / jnp.max(transform.in_layout.max(rate))
 
 
 class ErrorControl(AbstractStepControl):
@@ -128,8 +128,9 @@ class ErrorControl(AbstractStepControl):
         h = jnp.minimum(jnp.minimum(h, self.largest), most)
         whole, half = with_dt(solver, h), with_dt(solver, h / 2)
         new = half.step(t + h / 2, half.step(t, u, args), args)
-        error = _norm(new - whole.step(t, u, args)) / (2**order - 1)
-        ratio = error / (self.atol + self.rtol * jnp.maximum(_norm(u), _norm(new)))
+        norm = lambda x: jnp.sqrt(jnp.sum(solver.in_structure.layout.norm(x) ** 2))
+        error = norm(new - whole.step(t, u, args)) / (2**order - 1)
+        ratio = error / (self.atol + self.rtol * jnp.maximum(norm(u), norm(new)))
         # If the ratio is NaN, the step is rejected, and the next step is shorter.
         factor = jnp.clip(0.9 * jnp.maximum(ratio, 1e-10) ** (-1 / (order + 1)), 0.2, 5.0)
         factor = jnp.where(jnp.isfinite(ratio), factor, 0.2)
@@ -152,7 +153,3 @@ def _spacing(points: np.ndarray, stored: int) -> np.ndarray:
         return gaps[:1]
     nearest = np.minimum(np.append(gaps, gaps[-1]), np.insert(gaps, 0, gaps[0]))
     return np.pad(nearest, (0, stored - len(points)), constant_values=1.0)
-
-
-def _norm(u: Array) -> Array:
-    return jnp.sqrt(jnp.sum(jnp.abs(u) ** 2))

@@ -1,14 +1,16 @@
 """`Fields`: sums and products of sharded fields, with as few all-reduces as possible."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
-from .._common.blocks import MeshAxis, flat_names
+from .._common.blocks import Blocks, MeshAxis, entry_names, flat_names
 from .._common.sharding import map_blocks
+from .._core.block_reduction import BlockReduction
 from .._core.reductions import cleared, mean, wide
 
 
@@ -22,12 +24,14 @@ class Fields:
     - `inner`: the number of axes of one field: its components and the axes of the grid.
     - `names`: the mesh axes that shard each grid axis, in storage order.
     - `mesh`: the mesh.
+    - `over`: reduces fields by compiled kernels; `None` if XLA does this.
     """
 
     lengths: tuple[int, ...]
     inner: int
     names: tuple[MeshAxis | None, ...]
     mesh: Mesh | AbstractMesh
+    over: BlockReduction | None
 
     def clear(self, field: Array) -> Array:
         """Return `field` with zeros in the padding."""
@@ -35,7 +39,9 @@ class Fields:
 
     def without_mean(self, field: Array) -> Array:
         """Return `field` minus the mean of each component."""
-        return self.clear(field - jnp.expand_dims(mean(field, self.lengths), tuple(range(-len(self.lengths), 0))))
+        return self.clear(
+            field - jnp.expand_dims(mean(field, self.lengths, self.over), tuple(range(-len(self.lengths), 0)))
+        )
 
     def dots(self, *pairs: tuple[Array, Array]) -> tuple[Array, ...]:
         """Return the sums of `conj(u) * v` over the axes of a field, for all pairs (u, v), by one all-reduce."""
@@ -51,7 +57,11 @@ class Fields:
         sums = [jnp.sum((jnp.conj(u) * v).astype(wide(v.dtype)), whole) for u, v in pairs]
         found, mesh_axes = jnp.concatenate(sums), tuple(flat_names(sharded))
         add = lambda x: jnp.sum(x, tuple(range(-len(sharded), 0)))
-        if any(self.mesh.shape[name] > 1 for name in mesh_axes):
+        if self.over is not None:
+            lengths = found.shape[-len(sharded) :]
+            parts = tuple(math.prod(self.mesh.shape[axis] for axis in entry_names(name)) for name in sharded)
+            found = replace(self.over, blocks=Blocks(lengths, parts, tuple(sharded)))(found)
+        elif any(self.mesh.shape[name] > 1 for name in mesh_axes):
             spec = PartitionSpec(*[None] * (found.ndim - len(sharded)), *sharded)
             everywhere = lambda x: lax.psum(add(x), mesh_axes)
             found = map_blocks(everywhere, self.mesh, mesh_axes, spec, PartitionSpec())(found)

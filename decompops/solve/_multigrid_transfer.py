@@ -7,9 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.sharding import PartitionSpec
 from jaxtyping import Inexact
 
+from .._backend.base import Group
+from .._common.blocks import entry_names
+from .._common.sharding import axes_to_map, map_blocks
+from .._common.typed import batch_in_type
 from .._core.decomposition import Decomposition
+from .._core.rows import everywhere
 from .._operator.halo import HaloExchange
 from .._operator.placed import Placed
 from ..finite_volume._cut import Cut, times
@@ -85,13 +91,24 @@ class Gathering(eqx.Module):
 
     def restrict(self, r: Inexact[Array, "*fine"], *, local: bool) -> Inexact[Array, "*coarse"]:
         """Return the whole field on every device, without padding."""
-        blocks = self.fine.blocks()
-        if not local:
+        if local:
+            return self._gathered(r)
+        if not self.fine.backend.moves_rows:
             return Placed(self.coarse)(self.fine.layout().crop(r))
+        batch = batch_in_type(r, self.fine.ndim)
+        specs = PartitionSpec(*batch, *self.fine.spec()), PartitionSpec(*batch)
+        names = axes_to_map(self.fine.mesh, specs[0])
+        return map_blocks(self._gathered, self.fine.mesh, names, *specs, check_types=False)(r)
+
+    def _gathered(self, block: Array) -> Array:
+        """Return the whole field for the block of each device, inside a `shard_map`."""
+        fine = self.fine
+        blocks, caller = fine.blocks(), fine.backend.caller()
         for axis, name in enumerate(blocks.names):
             if name is not None:
-                r = jax.lax.all_gather(r, name, axis=r.ndim + blocks.position(axis), tiled=True)
-        return r[..., *map(slice, blocks.true_shape)]
+                every = everywhere(Group("Multigrid", fine.mesh, entry_names(name), fine.backend, caller), block)
+                block = jnp.concatenate(list(every), axis=blocks.position(axis))
+        return block[..., *map(slice, blocks.true_shape)]
 
     def prolong(self, u: Inexact[Array, "*coarse"], *, local: bool) -> Inexact[Array, "*fine"]:
         """Return the blocks of a field that is whole on every device."""

@@ -19,6 +19,7 @@ from .._common.check import check_count, check_number
 from .._common.placement import known
 from .._common.remember import in_one_program, keep_if_traced
 from .._common.typed import sharded_like
+from .._core.block_reduction import block_reduction
 from .._core.layout import Layout, check_global
 from .._core.structure import Structure
 from .._operator.base import AbstractOperator, AbstractTyped
@@ -221,7 +222,8 @@ class AbstractSolver(AbstractOperator):
     def _fields(self) -> Fields:
         blocks = self._layout.blocks
         names = tuple(blocks.names[axis] for axis in blocks.order)
-        return Fields(blocks.true_shape, self._inner, names, self._layout.mesh)
+        over = block_reduction(self._layout.mesh, blocks, self.decomposition.backend, type(self).__name__)
+        return Fields(blocks.true_shape, self._inner, names, self._layout.mesh, over)
 
 
 @in_one_program

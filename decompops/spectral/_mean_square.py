@@ -67,7 +67,7 @@ def _mean_square(fft: AbstractTransform, spectrum: Array) -> Array:
     squares = jnp.real(jnp.conj(spectrum) * product)
     # JAX's setting `jax_numpy_rank_promotion` may forbid a product of arrays of different ranks.
     weights = jax.lax.broadcast_to_rank(fft.separable(factors, dtype=squares.dtype), squares.ndim)
-    return jnp.sum(jnp.where(weights == 0, 0, weights * squares), tuple(range(-len(shape), 0))) * scale
+    return layout.sum(jnp.where(weights == 0, 0, weights * squares)) * scale
 
 
 def _check_squares(fft: AbstractTransform, axis: int, basis: AbstractBasis) -> None:

@@ -1,4 +1,4 @@
-"""Tests of `sum`, `mean`, `norm` and `vdot` of a decomposition: derivatives, spectra, groups and communication.
+"""Tests of `sum`, `mean`, `norm`, `vdot`, `max` and `min`: derivatives, spectra, groups and communication.
 
 test_random.py tests these reductions with random fields.
 """
@@ -17,13 +17,17 @@ from helpers import assert_close, make_mesh, put, random_field
 SHAPE = (9, 10, 7)  # On 2 x 4 devices, fields are padded to (10, 12, 7).
 
 
+BACKENDS = pytest.mark.parametrize("backend", [dops.XLA(), dops.Native()], ids=["xla", "native"])
+
+
+@BACKENDS
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
-def test_derivatives_are_those_of_the_cells(kind):
+def test_derivatives_are_those_of_the_cells(kind, backend):
     """Derivatives of reductions are right for any values in the padding. In the padding, these derivatives are zero.
 
     The test calls the reductions eagerly and in `jit`.
     """
-    dec = dops.Decomposition(make_mesh((2, 4), kind), shape=SHAPE, pad=True)
+    dec = dops.Decomposition(make_mesh((2, 4), kind), shape=SHAPE, pad=True, backend=backend)
     u, v = random_field((2, *SHAPE)), random_field((2, *SHAPE), seed=1)
     widths = [(0, have - want) for have, want in zip(dec.padded_shape(), SHAPE)]
     x, y = (
@@ -37,6 +41,8 @@ def test_derivatives_are_those_of_the_cells(kind):
             (lambda x, y: dec.mean(x), np.full_like(u, 1 / u[0].size)),
             (lambda x, y: dec.norm(x), u / norms),
             (dec.vdot, v),
+            (lambda x, y: dec.max(x), u == u.max((1, 2, 3), keepdims=True)),
+            (lambda x, y: dec.min(x), u == u.min((1, 2, 3), keepdims=True)),
         ):
             pull = lambda x, y, function=function: jax.grad(lambda x: jnp.sum(function(x, y)))(x)
             for gradient in (pull(x, y), jax.jit(pull)(x, y)):
@@ -48,6 +54,48 @@ def test_derivatives_are_those_of_the_cells(kind):
     assert dec.sum(x).tolist() == pytest.approx(u.sum((1, 2, 3)))  # This call is eager, without an ambient mesh.
     _, tangent = jax.jvp(dec.norm, (dec.shard(u),), (dec.shard(v),))
     assert_close(tangent, (u * v / norms).sum((1, 2, 3)))
+
+
+@BACKENDS
+@pytest.mark.parametrize("dtype", [np.bool_, np.int16, np.uint32, np.float16, np.float32, np.complex64])
+def test_dtypes(dtype, backend):
+    """The results have the values and the dtypes of NumPy, or of `jnp` for half precision. All values are negative."""
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True, backend=backend)
+    u = (-1 - 9 * np.abs(random_field((2, *SHAPE)))).astype(dtype)
+    for x in (dec.shard(u), dec.crop(dec.shard(u))):
+        for name in ["sum", "mean"] + ["max", "min"] * (dtype != np.complex64):
+            found, wide = getattr(dec, name)(x), u.astype(np.float64) if u.dtype.kind == "f" else u
+            assert_close(found, getattr(wide, name)((1, 2, 3)), 2e-3 if dtype == np.float16 else 1e-5)
+            assert found.dtype == getattr(jnp, name)(jnp.asarray(u)).dtype
+
+
+def test_second_derivatives_batches_and_one_result_everywhere():
+    """Kernels add up in the order of the devices, so every device has the same bits."""
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True, backend=dops.Native())
+    u = random_field((3, *SHAPE))
+    x = dec.shard(u)
+    assert_close(jax.hessian(lambda t: dec.norm(x * t) ** 2 @ jnp.ones(3))(1.5), 2 * (u**2).sum())
+    assert_close(jax.vmap(dec.vdot, in_axes=(0, None))(x, x[1]), (u * u[1]).sum((1, 2, 3)))
+    copies = {shard.data.item() for shard in dec.sum(x[0]).addressable_shards}
+    assert len(copies) == 1
+    assert_close(copies.pop(), u[0].sum())
+
+
+def test_the_sharding_tells_the_pencil():
+    """A field of a shape that fits several pencils is not moved to other pencils to be reduced."""
+    for kind in ("auto", "explicit"):
+        dec = dops.Decomposition(make_mesh((2, 4), kind), shape=(8, 8, 8), backend=dops.Native())
+        fft = dops.FFT3D(dec)
+        u = random_field((8, 8, 8))
+        k = fft(u)
+        assert_close(dec.sum(k), np.fft.fftn(u).sum())
+        with jax.set_mesh(dec.mesh):
+            for function, x in ((dec.sum, dec.shard(u)), (fft.out_layout.sum, k)) + ((dec.sum, k),) * (
+                kind == "explicit"
+            ):
+                program = jax.jit(function).lower(x).compile().as_text()
+                assert program is not None
+                assert not collectives(program)
 
 
 def test_the_norm_of_zeros_has_a_derivative_of_zeros():
@@ -90,10 +138,11 @@ def test_spectra(axis_contiguous):
             assert layout.norm(k) == pytest.approx(np.linalg.norm(u))
 
 
+@BACKENDS
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
-def test_nothing_but_an_all_reduce_in_each_group(kind):
+def test_nothing_but_an_all_reduce_in_each_group(kind, backend):
     mesh = make_mesh((2, 2, 2), kind)
-    dec = dops.Decomposition(mesh, shape=(9, 11, 7), pad=True)
+    dec = dops.Decomposition(mesh, shape=(9, 11, 7), pad=True, backend=backend)
     u = random_field((4, 9, 11, 7))
     x = dec.shard(u)
 
@@ -104,8 +153,11 @@ def test_nothing_but_an_all_reduce_in_each_group(kind):
         for function in (everything, jax.grad(lambda x: sum(map(jnp.sum, everything(x))))):
             program = jax.jit(function).lower(x).compile().as_text()
             found = collectives(program)
-            assert {one.kind for one in found} == {"all-reduce"}
-            assert max(one.group_size for one in found) <= 4
+            if backend == dops.XLA():
+                assert {one.kind for one in found} == {"all-reduce"}
+                assert max(one.group_size for one in found) <= 4
+            else:
+                assert not found
         # The call also works inside a `shard_map` over the batch axis.
         mean = jax.shard_map(dec.mean, in_specs=P("c"), out_specs=P("c"), axis_names={"c"})
         assert_close(jax.jit(mean)(x), u.mean((1, 2, 3)))
@@ -135,3 +187,5 @@ def test_bad_input(plain):
     ):
         with pytest.raises(ValueError, match=message):
             call()
+    with pytest.raises(TypeError, match="`field` must hold real numbers, which have an order; got complex128"):
+        dec.max(true + 0j)

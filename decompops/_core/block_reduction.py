@@ -1,0 +1,62 @@
+"""`BlockReduction`: sums and extremes over the devices that share a field, by the compiled kernels of its backend."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jax import Array
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+
+from .._backend.base import NOBODY, AbstractBackend, Caller, Group
+from .._common.blocks import Blocks, entry_names
+from .._common.placement import batch_of, place_field
+from .._common.sharding import axes_to_map, manual_axes, map_blocks
+from .rows import everywhere
+
+
+@dataclass(frozen=True)
+class BlockReduction:
+    """The sum, or the largest or smallest value, over the grid of a field that is cut into `blocks`.
+
+    Each device reduces its own cells. Along one mesh axis after the other, every device then gets the results of all
+    devices and reduces them in the order of the devices. So the result is the same on every device, to the last bit.
+    """
+
+    mesh: Mesh | AbstractMesh
+    blocks: Blocks
+    backend: AbstractBackend
+    caller: Caller = NOBODY
+    name: str = "Layout.sum"
+
+    def __call__(self, field: Array, reduce: Callable = jnp.sum) -> Array:
+        """Reduce a field of shape `(*batch, *blocks.shape)`, padding included, by `jnp.sum`, `jnp.max` or `jnp.min`.
+
+        Returns an array of shape `(*batch,)`, which is replicated along the mesh axes of the grid.
+        """
+        blocks = self.blocks
+        field = place_field(field, self.mesh, blocks, ())
+        # As in `_block_map`, batch axes are manual as well: XLA cannot divide the work of a kernel.
+        names = frozenset(self.mesh.axis_names) - manual_axes()
+        batch = batch_of(field, field.ndim - blocks.ndim, self.mesh, blocks.mesh_axes, (), names)
+        specs = PartitionSpec(*batch, *blocks.spec), PartitionSpec(*batch)
+        names = axes_to_map(self.mesh, specs[0])
+        on_block = functools.partial(self._of_block, reduce=reduce)
+        return map_blocks(on_block, self.mesh, names, *specs, check_types=False)(field)
+
+    def _of_block(self, block: Array, reduce: Callable) -> Array:
+        found = reduce(block, tuple(range(-self.blocks.ndim, 0)))
+        for entry, parts in reversed(list(zip(self.blocks.names, self.blocks.parts))):
+            if parts > 1:
+                group = Group(self.name, self.mesh, entry_names(entry), self.backend, self.caller)
+                found = reduce(everywhere(group, found), 0)
+        return found
+
+
+def block_reduction(
+    mesh: Mesh | AbstractMesh, blocks: Blocks, backend: AbstractBackend | None, name: str = "Layout.sum"
+) -> BlockReduction | None:
+    """Return the reduction by compiled kernels, or `None` if XLA reduces the field, by a plain `jnp.sum`."""
+    if backend is None or not backend.moves_rows or max(blocks.parts) == 1:
+        return None
+    return BlockReduction(mesh, blocks, backend, backend.caller(), name)
