@@ -8,6 +8,7 @@ close = lambda a, b, tolerance: np.testing.assert_array_less(np.linalg.norm(a - 
 close(laplacian(u), f, 1e-7)
 assert int(solver.solve(f).iterations) == 7
 close(transport(c), f, 1e-7)
+close(between_walls(w), f, 1e-7)
 close(v, u, 1e-7)
 step = 0.01 * dec.shard(1 + np.sin(x) * np.cos(y))
 change = (misfit(a + step) - misfit(a - step)) / 2
