@@ -28,7 +28,7 @@ def kernels(tmp_path_factory) -> Path:
     [  # One job runs several tasks, because every rank takes seconds to start. `small` counts grids, so it comes first.
         ("axes,grid,transformations,matrix", 4, {2, 4}),
         ("matrix,slabs,part", 3, {2, 3}),
-        ("small,stress,spectral", 2, {2}),
+        ("small,stress,spectral,systems", 2, {2}),
         ("matrix", 1, set()),
     ],
 )

@@ -15,6 +15,7 @@ from decompops._backend.cudecomp import grids
 from decompops._backend.native import library
 
 import checks
+import coefficients
 from checks import assert_block, assert_same
 from helpers import make_mesh, random_field
 
@@ -64,6 +65,10 @@ def transformations() -> None:
 
 def spectral() -> None:
     checks.spectral(dops.CuDecomp())
+
+
+def systems() -> None:
+    coefficients.check(dops.CuDecomp(), checks.meshes()[-1])
 
 
 def slabs() -> None:
@@ -198,7 +203,21 @@ def raises() -> None:
 
 TASKS = {
     task.__name__: task
-    for task in (matrix, grid, axes, transformations, spectral, slabs, stress, chosen, small, tuned, part, raises)
+    for task in (
+        matrix,
+        grid,
+        axes,
+        transformations,
+        spectral,
+        systems,
+        slabs,
+        stress,
+        chosen,
+        small,
+        tuned,
+        part,
+        raises,
+    )
 }
 
 

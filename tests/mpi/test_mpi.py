@@ -52,7 +52,7 @@ def test_results(tasks, ranks, share):
 
 
 def test_spectral_operators_autotuning_and_files(tmp_path):
-    done = mpiexec.run(WORKER, "spectral,tuned,files", ranks=2, FOLDER=str(tmp_path))
+    done = mpiexec.run(WORKER, "spectral,systems,tuned,files", ranks=2, FOLDER=str(tmp_path))
     assert done.returncode == 0, done.stdout
     fft = dops.FFT3D(jax.make_mesh((2, 4), ("x", "y")), shape=UNEVEN, pad=True, real=True, backend=dops.XLA())
     like = fft(fft.decomposition.shard(np.zeros(UNEVEN)))

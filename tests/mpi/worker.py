@@ -22,6 +22,7 @@ from jax.sharding import PartitionSpec as P
 
 import checks
 import clouds
+import coefficients
 import exchanges
 from checks import UNEVEN, assert_block, distributed, meshes
 from helpers import make_mesh, random_field
@@ -48,6 +49,10 @@ def transformations() -> None:
 
 def spectral() -> None:
     checks.spectral(MPI, everything=True)
+
+
+def systems() -> None:
+    coefficients.check(MPI, meshes()[-1])
 
 
 def moving_particles() -> None:
@@ -176,7 +181,7 @@ def files() -> None:
         checkpoints.save(0, {"k": k}, {"k": fft.out_structure})
 
 
-ALL = (operators, spectral, threads, tuned, transformations, order, tree, files, moving_particles)
+ALL = (operators, spectral, systems, threads, tuned, transformations, order, tree, files, moving_particles)
 TASKS = {task.__name__: task for task in ALL}
 
 

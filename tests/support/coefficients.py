@@ -1,0 +1,99 @@
+"""Operators with variable coefficients and the solvers of their systems, for any backend and mesh, against NumPy."""
+
+import decompops as dops
+import jax
+import numpy as np
+from decompops import finite_volume, pde, solve, spectral
+from jax.sharding import Mesh
+
+from checks import assert_block
+from helpers import random_field
+from volumes import diffusion_matrix
+
+
+SHAPE, LENGTHS = (4, 6, 5), (1.0, 2.0, 3.0)
+SIDES = ("periodic", ("dirichlet", "neumann"), ("dirichlet", "dirichlet"))
+
+
+def variable_laplacian(a: np.ndarray, u: np.ndarray, lengths: tuple[float, ...] = LENGTHS) -> np.ndarray:
+    """Apply the periodic `VariableLaplacian` by full FFTs, from its definition."""
+    result = np.zeros(u.shape)
+    for axis, (n, length) in enumerate(zip(u.shape, lengths)):
+        k = np.fft.fftfreq(n, length / n / (2 * np.pi)).reshape([-1 if i == axis else 1 for i in range(3)])
+        shift = np.exp(0.5j * k * length / n)
+        middle = np.where(np.isclose(np.abs(k), np.pi * n / length), 0, shift)
+        a_there = np.exp(np.fft.ifftn(middle * np.fft.fftn(np.log(a))).real)
+        slope = np.fft.ifftn(1j * k * shift * np.fft.fftn(u)).real
+        result += np.fft.ifftn(1j * k * shift.conj() * np.fft.fftn(a_there * slope)).real
+    return result
+
+
+def found(backend: dops.AbstractBackend, mesh: Mesh, lead: tuple[int, ...] = ()) -> dict[str, jax.Array]:
+    """Return the results of all operators and solvers for fields with the batch axes `lead`."""
+    dec = dops.Decomposition(mesh, shape=SHAPE, box=dops.Box(LENGTHS), pad=True, backend=backend)
+    fft = dops.FFT3D(dec, real=True)
+    sides = tuple(side if side == "periodic" else tuple(side) for side in SIDES)
+
+    @jax.jit
+    def run(a: jax.Array, m: jax.Array, u: jax.Array, v: jax.Array, one: jax.Array) -> dict[str, jax.Array]:
+        laplacian = spectral.VariableLaplacian(fft, a)
+        diffusion = finite_volume.Diffusion(dec, one, 0.5, boundary=sides)
+        product, cycle = dops.Multiply(dec, m), solve.Multigrid(diffusion)
+        body = pde.Penalisation(fft, one, time=0.1, dealiasing=None)
+        gradient, divergence = finite_volume.Gradient(dec), finite_volume.Divergence(dec)
+        return {
+            "laplacian": laplacian(u),
+            "diffusion": diffusion(u),
+            "product": product(u),
+            "gradient": gradient(u),
+            "divergence": divergence(v),
+            "penalisation": body.transform.inverse(body(0.0, body.transform(v))),
+            "CG": solve.CG(laplacian, laplacian.approximate_inverse, rtol=1e-11, null_space="constants")(u),
+            "MINRES": solve.MINRES(diffusion, cycle, rtol=1e-11)(u),
+            "GMRES": solve.GMRES(product @ diffusion, rtol=1e-11)(u),
+            "BiCGStab": solve.BiCGStab(product @ diffusion, cycle, rtol=1e-11)(u),
+        }
+
+    with jax.set_mesh(mesh):
+        return run(*map(dec.shard, fields(lead)))
+
+
+def check(backend: dops.AbstractBackend, mesh: Mesh) -> None:
+    """Compare the blocks of this process with NumPy."""
+    results = found(backend, mesh)
+    for name, whole in expected().items():
+        assert_block(results[name], whole)
+
+
+def fields(lead: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """Return a coefficient and a factor for each field of a batch, fields, vectors, and a coefficient for all."""
+    a, m, one = (np.exp(0.3 * random_field((*axes, *SHAPE), seed=i)) for i, axes in enumerate((lead, lead, ())))
+    return a, m, random_field((*lead, *SHAPE), seed=3), random_field((*lead, 3, *SHAPE), seed=4), one
+
+
+def expected(lead: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
+    """Return what `found` should be, by dense matrices and FFTs."""
+    *varying, one = fields(lead)
+    size = int(np.prod(SHAPE))
+    flat = [array.reshape(-1, *array.shape[len(lead) :]) for array in varying]
+    diffusion = diffusion_matrix(one, 0.5, LENGTHS, SIDES)
+
+    def single(a: np.ndarray, m: np.ndarray, u: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
+        laplacian = np.stack([variable_laplacian(a, e.reshape(SHAPE)).ravel() for e in np.eye(size)], 1)
+        steps = [length / n for length, n in zip(LENGTHS, SHAPE)]
+        solved = lambda matrix: np.linalg.solve(matrix, u.ravel()).reshape(SHAPE)
+        return {
+            "laplacian": variable_laplacian(a, u),
+            "diffusion": (diffusion @ u.ravel()).reshape(SHAPE),
+            "product": m * u,
+            "gradient": np.stack([(u - np.roll(u, 1, axis)) / h for axis, h in enumerate(steps)]),
+            "divergence": sum((np.roll(v[axis], -1, axis) - v[axis]) / h for axis, h in enumerate(steps)),
+            "penalisation": -one * v / 0.1,
+            "CG": np.linalg.lstsq(laplacian, (u - u.mean()).ravel(), rcond=1e-10)[0].reshape(SHAPE),
+            "MINRES": solved(diffusion),
+            "GMRES": solved(m.reshape(-1, 1) * diffusion),
+            "BiCGStab": solved(m.reshape(-1, 1) * diffusion),
+        }
+
+    each = [single(*arrays) for arrays in zip(*flat)]
+    return {name: np.stack([one[name] for one in each]).reshape(*lead, *each[0][name].shape) for name in each[0]}
