@@ -139,6 +139,25 @@ def test_everything_compiles_and_nothing_is_gathered(four, sizes, shape):
     assert "all-gather" not in program
 
 
+@pytest.mark.parametrize(("sizes", "exchanges"), [((2, 2), 12), ((4,), 6)])
+def test_a_step_of_conjugate_gradients_exchanges_what_its_operators_do(four, sizes, exchanges):
+    """Each step applies the operator and the preconditioner once, with one all-reduce, and gathers nothing."""
+    mesh = Mesh(np.array(four[: np.prod(sizes)]).reshape(sizes), ("x", "y")[: len(sizes)])
+    fft = dops.FFT3D(mesh, shape=(16, 16, 16), real=True)
+    field = jax.ShapeDtypeStruct((16, 16, 16), np.float32, sharding=fft.decomposition.sharding())
+
+    def solution(a, b):
+        laplacian = dops.spectral.VariableLaplacian(fft, a)
+        return dops.solve.CG(laplacian, laplacian.approximate_inverse)(b)
+
+    program = jax.jit(solution).lower(field, field).compile().as_text()
+    assert "all-gather" not in program
+    # The loop of steps is inside the loop that computes the residual anew.
+    steps = [Counter(re.findall(r" (all-to-all|all-reduce)(?:-start)?\(", part)) for part in program.split("\n\n")]
+    assert max(step["all-to-all"] for step in steps) == exchanges
+    assert {step["all-reduce"] for step in steps if step["all-to-all"] == exchanges} == {min(exchanges, 1)}
+
+
 def test_memory_of_a_large_simulation(four):
     """On one H200, an ETDRK4 step at 512³ in double precision needs less temporary memory than 17 scalar fields."""
     result = on_paper(Case("etdrk4", (512, 512, 512), (1, 1), "float64", None), four, dops.XLA())["program"]
