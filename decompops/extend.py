@@ -19,6 +19,7 @@ of each.
 - Operators that multiply modes: `AbstractSpectralOperator`. Equations: `AbstractEquation`. Terms of an equation that
   multiply fields: `AbstractProducts`. All three derive from `AbstractSpectral`. `vector` is vector calculus on
   spectra.
+- Methods that solve linear systems: `AbstractSolver`, `System` and `State` in `decompops.solve`.
 - Checks of arguments: the functions `check_...` raise an error that names the argument, the rule and the value.
 """
 

@@ -7,3 +7,4 @@ from ._minres import MINRES as MINRES
 from ._multigrid import Multigrid as Multigrid
 from ._solution import NotConverged as NotConverged, Reason as Reason, Solution as Solution
 from ._solver import AbstractSolver as AbstractSolver
+from ._system import State as State, System as System

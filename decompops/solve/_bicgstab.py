@@ -2,12 +2,10 @@
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax import Array, lax
 
-from .._operator.base import AbstractOperator
-from ._solver import AbstractSolver, IfUnconverged, NullSpace, Preconditioner
+from ._solver import AbstractSolver
 from ._system import State, System
 
 
@@ -22,14 +20,6 @@ class BiCGStab(AbstractSolver):
     **Source:** van der Vorst, SIAM J. Sci. Stat. Comput. 13 (1992).
     """
 
-    operator: AbstractOperator
-    preconditioner: Preconditioner = None
-    rtol: float = eqx.field(static=True, kw_only=True, default=1e-6)
-    atol: float = eqx.field(static=True, kw_only=True, default=0.0)
-    max_steps: int = eqx.field(static=True, kw_only=True, default=1000)
-    null_space: NullSpace = eqx.field(static=True, kw_only=True, default="operator")
-    component_axes: int | None = eqx.field(static=True, kw_only=True, default=None)
-    if_unconverged: IfUnconverged = eqx.field(static=True, kw_only=True, default="raise")
     needs: ClassVar[str] = "the operator may be close to antisymmetric, or the preconditioner singular. Take `GMRES`"
 
     def cycle(self, system: System, state: State, r: Array) -> State:

@@ -2,12 +2,10 @@
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax import Array, lax
 
-from .._operator.base import AbstractOperator
-from ._solver import AbstractSolver, IfUnconverged, NullSpace, Preconditioner
+from ._solver import AbstractSolver
 from ._system import State, System
 
 
@@ -31,14 +29,6 @@ class CG(AbstractSolver):
     **Source:** Chronopoulos and Gear, J. Comput. Appl. Math. 25 (1989), for one all-reduce in each step.
     """
 
-    operator: AbstractOperator
-    preconditioner: Preconditioner = None
-    rtol: float = eqx.field(static=True, kw_only=True, default=1e-6)
-    atol: float = eqx.field(static=True, kw_only=True, default=0.0)
-    max_steps: int = eqx.field(static=True, kw_only=True, default=1000)
-    null_space: NullSpace = eqx.field(static=True, kw_only=True, default="operator")
-    component_axes: int | None = eqx.field(static=True, kw_only=True, default=None)
-    if_unconverged: IfUnconverged = eqx.field(static=True, kw_only=True, default="raise")
     needs: ClassVar[str] = (
         "`operator` and `preconditioner` must be symmetric and definite. Take `MINRES` for an indefinite operator, "
         "`BiCGStab` or `GMRES` for one that is not symmetric"

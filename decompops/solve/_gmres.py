@@ -8,8 +8,7 @@ import numpy as np
 from jax import Array, lax
 
 from .._common.check import check_count
-from .._operator.base import AbstractOperator
-from ._solver import AbstractSolver, IfUnconverged, NullSpace, Preconditioner
+from ._solver import AbstractSolver
 from ._system import State, System
 
 
@@ -28,15 +27,7 @@ class GMRES(AbstractSolver):
     Rozložník and van den Eshof, Numer. Math. 101 (2005).
     """
 
-    operator: AbstractOperator
-    preconditioner: Preconditioner = None
     restart: int = eqx.field(static=True, kw_only=True, default=30)
-    rtol: float = eqx.field(static=True, kw_only=True, default=1e-6)
-    atol: float = eqx.field(static=True, kw_only=True, default=0.0)
-    max_steps: int = eqx.field(static=True, kw_only=True, default=1000)
-    null_space: NullSpace = eqx.field(static=True, kw_only=True, default="operator")
-    component_axes: int | None = eqx.field(static=True, kw_only=True, default=None)
-    if_unconverged: IfUnconverged = eqx.field(static=True, kw_only=True, default="raise")
     needs: ClassVar[str] = "the operator or the preconditioner may be singular"
 
     def __check_init__(self):

@@ -2,12 +2,10 @@
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax import Array, lax
 
-from .._operator.base import AbstractOperator
-from ._solver import AbstractSolver, IfUnconverged, NullSpace, Preconditioner
+from ._solver import AbstractSolver
 from ._system import State, System
 
 
@@ -23,14 +21,6 @@ class MINRES(AbstractSolver):
     Fast Iterative Solvers (2014), algorithm 4.1.
     """
 
-    operator: AbstractOperator
-    preconditioner: Preconditioner = None
-    rtol: float = eqx.field(static=True, kw_only=True, default=1e-6)
-    atol: float = eqx.field(static=True, kw_only=True, default=0.0)
-    max_steps: int = eqx.field(static=True, kw_only=True, default=1000)
-    null_space: NullSpace = eqx.field(static=True, kw_only=True, default="operator")
-    component_axes: int | None = eqx.field(static=True, kw_only=True, default=None)
-    if_unconverged: IfUnconverged = eqx.field(static=True, kw_only=True, default="raise")
     needs: ClassVar[str] = (
         "`operator` must be symmetric, and `preconditioner` symmetric and definite. Take `BiCGStab` or `GMRES` for "
         "another operator"

@@ -4,12 +4,12 @@ import abc
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from equinox import AbstractVar
 from jax import Array, lax
 from jax.core import Tracer
 from jaxtyping import Inexact, Shaped
@@ -36,7 +36,9 @@ IfUnconverged = Literal["raise", "warn", "return"]
 
 
 class AbstractSolver(AbstractOperator):
-    """The solution of `operator(x) = b` by a Krylov method, as an operator on b.
+    """The solution of `operator(x) = b` by an iterative method, as an operator on b.
+
+    A subclass is a method: it implements `cycle`. docs/extending.md has an example.
 
     Each field of a batch is a system of its own, with its own steps. The padding of b is ignored. JAX differentiates
     the solution with respect to b and to the arrays in `operator`, to any order and in both modes. A derivative is the
@@ -69,24 +71,15 @@ class AbstractSolver(AbstractOperator):
     real or complex, and `ValueError` if b does not fit the operator, and inside a `shard_map`.
     """
 
-    if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as a constructor argument.
-        operator: ClassVar[AbstractOperator]
-        preconditioner: ClassVar[Preconditioner]
-        rtol: ClassVar[float]
-        atol: ClassVar[float]
-        max_steps: ClassVar[int]
-        null_space: ClassVar[NullSpace]
-        component_axes: ClassVar[int | None]
-        if_unconverged: ClassVar[IfUnconverged]
-    else:
-        operator: AbstractVar[AbstractOperator]
-        preconditioner: AbstractVar[Preconditioner]
-        rtol: AbstractVar[float]
-        atol: AbstractVar[float]
-        max_steps: AbstractVar[int]
-        null_space: AbstractVar[NullSpace]
-        component_axes: AbstractVar[int | None]
-        if_unconverged: AbstractVar[IfUnconverged]
+    # All methods have these options, and a subclass declares only further ones.
+    operator: AbstractOperator
+    preconditioner: Preconditioner = None
+    rtol: float = eqx.field(static=True, kw_only=True, default=1e-6)
+    atol: float = eqx.field(static=True, kw_only=True, default=0.0)
+    max_steps: int = eqx.field(static=True, kw_only=True, default=1000)
+    null_space: NullSpace = eqx.field(static=True, kw_only=True, default="operator")
+    component_axes: int | None = eqx.field(static=True, kw_only=True, default=None)
+    if_unconverged: IfUnconverged = eqx.field(static=True, kw_only=True, default="raise")
     needs: ClassVar[str]  # What the method requires, for the error after a breakdown.
 
     def __check_init__(self):
@@ -121,7 +114,19 @@ class AbstractSolver(AbstractOperator):
 
     @abc.abstractmethod
     def cycle(self, system: System, state: State, r: Array) -> State:
-        """Improve the solution of `state`, whose residual is `r`, until the method's own estimate says so."""
+        """Run steps of the method until no field of the batch is `active`, or until the method has to start anew.
+
+        The solver calls this method again, with the new residual, as long as the residual is above the tolerance.
+
+        **Arguments:**
+
+        - `system`: the operator, the preconditioner, and dot products.
+        - `state`: the solution so far, and one number for each field of the batch. In each step, `system.moved` changes
+            the solution, and `system.observed` tells the norm of the residual.
+        - `r`: the residual `b - operator(x)` of `state.x`.
+
+        **Returns:** the last state.
+        """
 
     def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Shaped[Array, "*result"]:
         solution = self.solve(x)

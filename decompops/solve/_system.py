@@ -13,11 +13,11 @@ from ._solution import RUNNING, Reason
 
 
 class State(NamedTuple):
-    """The state of a cycle of a method. All entries except `x` have one number for each field of the batch.
+    """The state of a method of solution. All entries except `x` have one number for each field of the batch.
 
     - `x`: the solution so far.
     - `norm`: the norm of its residual.
-    - `active`: whether the cycle goes on.
+    - `active`: whether the method goes on.
     - `broken`: whether a step was not defined.
     - `iterations`: the number of steps.
     - `residuals`: the relative residual after each step.
@@ -33,7 +33,10 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class System(Fields):
-    """A linear system.
+    """A linear system, as `AbstractSolver.cycle` sees it.
+
+    `dots`, `norm`, `times` and `select` treat each field of a batch separately. `dots` adds up the products of several
+    pairs of fields by one all-reduce.
 
     - `apply`, `precondition`: the operator and the preconditioner. Their results are zero in the padding.
     - `scale`: the norm of the right-hand side, for relative residuals.
@@ -48,13 +51,15 @@ class System(Fields):
     max_steps: int
 
     def observed(self, state: State, norm: Array) -> State:
-        """Return `state` with the norm of the residual of `x`, at which the cycle may end."""
+        """Return `state` with the norm of the residual of its `x`, and with `active` where the norm is too large."""
         norm = jnp.where(state.active, norm, state.norm)
         residuals = recorded(state.residuals, state.iterations, state.active, norm / self.scale)
         return state._replace(norm=norm, residuals=residuals, active=state.active & ~(norm <= self.target))
 
     def moved(self, state: State, x: Array, good: Array) -> State:
-        """Return `state` after a step to `x`. Where the step is not `good`, there is no step, and the cycle ends."""
+        """Return `state` after a step to `x`, where it is `active`. A step that is not `good` is not made, and the
+        method ends there: pass False where a step is not defined, such as after a division by zero.
+        """
         went = state.active & good
         iterations = state.iterations + went.astype(np.int32)
         return state._replace(

@@ -45,7 +45,7 @@ def test_nothing_private_is_imported():
 def test_the_guide_shows_what_is_tested():
     guide = (example.EXAMPLES.parent / "docs" / "extending.md").read_text()
     shown = re.findall(r"```python\n# decompops_extras/(\w+\.py)\n(.*?)\n```", guide, re.DOTALL)
-    assert len(shown) == 8 == len(blocks("docs/extending.md")) - 1  # One block shows the tuner, which is tested below.
+    assert len(shown) == 9 == len(blocks("docs/extending.md")) - 1  # One block shows the tuner, which is tested below.
     for name, code in shown:
         assert code in (FOLDER / "decompops_extras" / name).read_text(), name
     (tuner,) = re.findall(
@@ -213,6 +213,25 @@ def test_fisher():
     assert_close(back(fisher(0.0, forward(u))), -0.1 * 5 * 0.1 * wave + growth)
     with pytest.raises(ValueError, match="`growth` must be a finite number of at least 0; got -1"):
         extras.Fisher(fft, 0.1, -1.0)
+
+
+def test_steepest_descent():
+    """Solutions and derivatives are those of the dense matrix, for each field of a batch."""
+    operator = dops.finite_volume.Diffusion(dops.Decomposition(DEC, box=dops.Box(8.0)), c=2.0)
+    matrix = np.asarray(operator(np.eye(512).reshape(512, *SHAPE))).reshape(512, 512)
+    u, v = random_field((3, *SHAPE), np.complex128), random_field((3, *SHAPE), np.complex128, seed=1)
+    u[1] = 1  # One step solves this system.
+    u[2] = 0
+    dense = lambda u: np.linalg.solve(matrix, u.reshape(-1, 512).T).T.reshape(u.shape)
+    solver = extras.SteepestDescent(operator, dops.Multiply(DEC, np.full(SHAPE, 0.1)), rtol=1e-11)
+    solution = solver.solve(u)
+    assert solution.iterations[0] > 10
+    assert solution.iterations[1:].tolist() == [1, 0]
+    assert_close(solution.value, dense(u))
+    _, tangent = jax.jvp(jax.jit(lambda u: solver(u)), (jnp.asarray(u),), (jnp.asarray(v),))
+    assert_close(tangent, dense(v))
+    with pytest.raises(dops.solve.NotConverged, match="`operator` and `preconditioner` must be symmetric and definite"):
+        extras.SteepestDescent(dops.Multiply(DEC, np.zeros(SHAPE)))(u.real)
 
 
 def assert_transforms(operator, u: np.ndarray) -> None:

@@ -68,6 +68,7 @@ SUBPACKAGES = {
     },
     dops.solve: {
         *("AbstractSolver", "BiCGStab", "CG", "GMRES", "MINRES", "Multigrid", "NotConverged", "Reason", "Solution"),
+        *("State", "System"),
     },
     dops.nn: {
         *("FNO", "FNO2D", "FNO3D", "HaloConv", "HaloConv2D", "HaloConv3D", "SpectralConv", "SpectralConv2D"),

@@ -1,6 +1,7 @@
-"""Extensions of decompops: a basis, operators, a stage, backends, a spectral operator and an equation."""
+"""Extensions of decompops: a basis, operators, a stage, backends, a spectral operator, an equation and a solver."""
 
 from .channel import ChannelPoisson as ChannelPoisson
+from .descent import SteepestDescent as SteepestDescent
 from .fisher import Fisher as Fisher
 from .hartley import Hartley as Hartley
 from .lines import LineFFT as LineFFT
