@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import equinox as eqx
+import jax
 import numpy as np
 from equinox import AbstractVar
 from jax import Array
@@ -49,6 +50,17 @@ class AbstractTyped(eqx.Module):
     def signature(self) -> str:
         """One line with the name, the structure of the input and the structure of the result."""
         return f"{self.title}  {self.in_structure} -> {self.out_structure}"
+
+    def __hash__(self) -> int:
+        # `jax.jit(operator)` needs the hash. JAX's own error does not say what to do.
+        try:
+            return hash(tuple(jax.tree.leaves(self)))
+        except TypeError as error:
+            raise TypeError(
+                f"`{self.title}` holds arrays, and has no hash; got it as a function of `jax.jit`, or as a static "
+                "argument or a key. Call `eqx.filter_jit(operator)(x)`, for which the arrays are arguments of the "
+                "program, or build the operator inside the function that is compiled."
+            ) from error
 
     __array_ufunc__ = None  # NumPy then leaves `array @ operator` to `__rmatmul__`, which raises an error.
 

@@ -1,10 +1,11 @@
 """Tests of `Multiply`, the product with a field."""
 
 import decompops as dops
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
-from decompops import spectral
+from decompops import solve, spectral
 
 from helpers import assert_adjoint, assert_close, assert_transposed, make_mesh, random_field
 
@@ -32,6 +33,15 @@ def test_pipelines_have_transposes_and_gradients():
     assert_transposed(flux(a), flux(a).T, u, y)
     gradient = jax.jit(jax.grad(lambda a: (flux(a)(u) * y).sum()))(dec.shard(a))
     assert_close(gradient, (np.asarray(spectral.Gradient(fft)(u)) * y).sum(0))
+
+
+def test_jit_of_an_operator_with_arrays_says_what_to_do():
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True)
+    multiply, u = dops.Multiply(dec, np.full(SHAPE, 3.0)), dec.shard(np.ones(SHAPE))
+    for operator in (multiply, multiply @ multiply, solve.CG(multiply)):
+        with pytest.raises(TypeError, match=r"holds arrays, and has no hash; .*eqx.filter_jit\(operator\)\(x\)"):
+            jax.jit(operator)(u)
+    assert_close(dec.gather(eqx.filter_jit(solve.CG(multiply))(u)), np.full(SHAPE, 1 / 3))
 
 
 def test_bad_input(plain):
