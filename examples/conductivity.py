@@ -85,12 +85,15 @@ def potentials(dec: dops.Decomposition, log_a: Array) -> Array:
     return solve.CG(operator, solve.Multigrid(operator), rtol=1e-6)(operator.source(*walls))
 
 
-def measure(dec: dops.Decomposition, log_a: Array, noise: float, share: float, key: Array) -> Measurement:
-    """Return measurements in a random `share` of the cells, with errors of standard deviation `noise`."""
+def chosen(dec: dops.Decomposition, share: float, key: Array) -> Array:
+    """Return whether a cell is measured: True in a random `share` of the cells."""
+    return jax.scipy.stats.norm.cdf(spectral.white_noise(dec, key)) <= share
+
+
+def measure(dec: dops.Decomposition, log_a: Array, noise: float, measured: Array, key: Array) -> Measurement:
+    """Return measurements in the cells `measured`, with errors of standard deviation `noise`."""
     exact = potentials(dec, log_a)
-    where, *keys = jax.random.split(key, len(exact) + 1)
-    measured = jax.scipy.stats.norm.cdf(spectral.white_noise(dec, where)) <= share
-    errors = jnp.stack([spectral.white_noise(dec, each) for each in keys])
+    errors = jnp.stack([spectral.white_noise(dec, each) for each in jax.random.split(key, len(exact))])
     return Measurement(dec, exact + noise * errors, jnp.where(measured, noise**-2, 0.0))
 
 
@@ -145,12 +148,15 @@ def main(argv: list[str] | None = None) -> tuple[Array, np.ndarray]:
         parser.error(f"argument --share: must be at most 1; got '{args.share}'")
     mesh, dimensions = make_mesh(parser, args.mesh, x=2), 3 if args.cube else 2
     dec = dops.Decomposition(mesh, shape=(args.n,) * dimensions, axes="x", pad=True, box=dops.Box(2.0))
-    body = bodies(centres(args.n, dimensions))
+    body, keys = bodies(centres(args.n, dimensions)), jax.random.split(jax.random.key(args.seed))
+    measured = jax.jit(chosen, static_argnums=1)(dec, args.share, keys[0])
+    if not dec.sum(measured):
+        cells = args.n**dimensions
+        parser.error(f"argument --share: must choose one or more of the {cells} cells; got '{args.share}'")
 
     with jax.set_mesh(mesh), progress("iterating", args.iterations) as report:
         inside, a = dec.shard(body.astype(float)), dec.shard(np.where(body, CONTRAST, 1.0))
-        key = jax.random.key(args.seed)
-        seen = jax.jit(measure, static_argnums=(2, 3))(dec, jnp.log(a), args.noise, args.share, key)
+        seen = jax.jit(measure, static_argnums=2)(dec, jnp.log(a), args.noise, measured, keys[1])
         log_a, misfits = recover(seen, args.weight, args.iterations, report)
         found = jnp.exp(log_a)
         error = dec.norm(found - a) / dec.norm(a)

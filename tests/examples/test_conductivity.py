@@ -18,7 +18,8 @@ def test_the_gradient_of_the_misfit_is_its_slope():
     dec = dops.Decomposition(jax.make_mesh((2,), ("x",)), shape=(n, n), pad=True, box=dops.Box(2.0))
     x, y = conductivity.centres(n, 2)
     truth, log_a, way = map(dec.shard, (np.sin(3 * x + y), 0.5 * np.cos(2 * x - y), np.exp(x) * np.cos(5 * y)))
-    seen = jax.jit(conductivity.measure, static_argnums=(2, 3))(dec, truth, 0.01, 0.5, jax.random.key(0))
+    measured = conductivity.chosen(dec, 0.5, jax.random.key(0))
+    seen = jax.jit(conductivity.measure, static_argnums=2)(dec, truth, 0.01, measured, jax.random.key(1))
     misfit = jax.jit(lambda log_a: seen.misfit(log_a))
     slope = float(dec.sum(jax.jit(jax.grad(seen.misfit))(log_a) * way))
     step = 1e-3
@@ -53,6 +54,8 @@ def test_a_cube_runs(tmp_path):
     assert file.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
-@pytest.mark.parametrize(("option", "value"), [("--n", "4"), ("--noise", "0"), ("--share", "1.5"), ("--mesh", "2x2")])
+@pytest.mark.parametrize(
+    ("option", "value"), [("--n", "4"), ("--noise", "0"), ("--share", "1.5"), ("--share", "0.0001"), ("--mesh", "2x2")]
+)
 def test_bad_options_are_refused_in_one_line(option, value, capsys):
     example.assert_refused(conductivity, option, value, capsys)
