@@ -1,6 +1,8 @@
 """Tests of the exchange of particles: any moves, any attributes, and all transformations of JAX."""
 
 import functools
+from dataclasses import dataclass
+from typing import ClassVar
 
 import decompops as dops
 import jax
@@ -28,6 +30,19 @@ def mesh_of(
 @pytest.mark.parametrize("moves", exchanges.MOVES)
 def test_any_moves(moves, backend):
     exchanges.check(mesh_of(backend), moves)
+
+
+@dataclass(frozen=True)
+class Unfinished(dops.XLA):
+    """A backend that says that its kernels move rows, but has no method for this."""
+
+    moves_rows: ClassVar[bool] = True
+
+
+def test_a_backend_that_moves_rows_must_have_the_method():
+    pm = mesh_of(Unfinished())
+    with pytest.raises(NotImplementedError, match="`Unfinished` moves rows, and must have a method `move_rows`"):
+        exchanges.check(pm, "few")
 
 
 @pytest.mark.parametrize("moves", ["few", "all to one"])

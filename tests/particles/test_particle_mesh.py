@@ -1,6 +1,7 @@
 """Tests of `ParticleMesh`: against plain NumPy code on one device, for hostile distributions, and in every context."""
 
 import re
+from collections import Counter
 
 import decompops as dops
 import jax
@@ -74,6 +75,18 @@ def test_deposit_and_read(grid, distribution, window):
     for component in range(2):
         wanted = clouds.read(window, x, field[component], dec.box_lengths, periodic)
         np.testing.assert_allclose(values[:, component], wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("grid", ["pencils", "one device"])
+def test_the_kernel_deposits_in_one_call(grid):
+    """With `Native()`, a program that deposits has one call of the kernel for points, and no scatter and no loop."""
+    dec, periodic = grid_of(grid, backend="native")
+    pm = particles.ParticleMesh(dec, "cic", periodic)
+    p = pm.place(positions_of("random", dec), capacity=COUNT)
+    program = jax.jit(lambda p: pm.deposit(p)).lower(p).compile().as_text()
+    calls = Counter(re.findall(r'custom_call_target="(\w+)"', program))
+    assert calls == {"decompops_points": 1, "decompops_native": 1}  # The second call adds up the halos.
+    assert not re.search(r" (scatter|while)\(", program)
 
 
 @pytest.mark.parametrize("backend", ["xla", "native"])
