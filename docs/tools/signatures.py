@@ -35,19 +35,17 @@ def _parts(part: griffe.Object) -> list[griffe.Object]:
 
 def _make_dataclass(cls: griffe.Class) -> None:
     """Give an Equinox module the decorator of a dataclass, and its fields the defaults of `equinox.field`."""
-    fields = [member for member in cls.members.values() if isinstance(member, griffe.Attribute) and _is_field(member)]
+    values = (member.value for member in cls.members.values() if isinstance(member, griffe.Attribute))
+    calls = (value for value in values if isinstance(value, griffe.ExprCall))
+    fields = [call for call in calls if call.canonical_path == "equinox.field"]
     # An abstract class without fields of its own has no constructor to show.
     if (cls.name.startswith("Abstract") and not fields) or not _is_equinox_module(cls) or _has_constructor(cls):
         return
     # griffe recognizes the canonical path `dataclasses.dataclass`.
     name = griffe.ExprName("dataclass", parent=griffe.ExprName("dataclasses"))
     cls.decorators.append(griffe.Decorator(name, lineno=None, endlineno=None))
-    for field in fields:
-        field.value.function = griffe.ExprName("field", parent=griffe.ExprName("dataclasses"))
-
-
-def _is_field(attribute: griffe.Attribute) -> bool:
-    return isinstance(attribute.value, griffe.ExprCall) and attribute.value.canonical_path == "equinox.field"
+    for call in fields:
+        call.function = griffe.ExprName("field", parent=griffe.ExprName("dataclasses"))
 
 
 def _has_constructor(cls: griffe.Class) -> bool:

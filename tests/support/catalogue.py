@@ -127,6 +127,8 @@ def operators(t: dict, ndim: int) -> dict[str, Entry]:
     found["CG"] = Entry(lambda u: solve.CG(screened, max_steps=50, if_unconverged="return")(u), field)
     found["Multiply"] = Entry(lambda u: dops.Multiply(dec, 1 + u**2)(u), field)
     found["VariableLaplacian"] = Entry(lambda u: spectral.VariableLaplacian(fft, 1 + u**2)(u), field)
+    between_walls = lambda u: spectral.VariableLaplacian(t["cosines"], 1 + u**2)
+    found["VariableLaplacian between walls"] = Entry(lambda u: between_walls(u)(u), field)
     volumes = lambda u: finite_volume.Diffusion(dec, 1 + u**2, boundary="dirichlet")
     found["finite_volume.Diffusion"] = Entry(lambda u: volumes(u)(u), field)
     found["Multigrid"] = Entry(lambda u: solve.Multigrid(volumes(u))(u), field)
