@@ -1,6 +1,7 @@
 """`Multigrid`: an approximate inverse of `Diffusion`, made of coarser and coarser grids."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -8,9 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.sharding import PartitionSpec
-from jaxtyping import Inexact, Shaped
+from jaxtyping import Float, Inexact, Shaped
 
+from .._common.broadcast import aligned
 from .._common.byte_order import device_array
 from .._common.check import check_count
 from .._core.decomposition import Decomposition
@@ -47,9 +50,9 @@ class Multigrid(AbstractDerivable):
 
     Every grid is smoothed by a Chebyshev polynomial of the matrix before and after the correction from a coarser grid,
     whose cells are pairs of cells along each axis. Coarse coefficients and interpolation follow from the conductances
-    between the cells, as in a network of resistors, so jumps of the coefficients do not slow the cycle down. Axes with
-    wide cells are coarsened later than the others. The coarsest grids are whole on every device, and the last is
-    solved exactly. Grids of any size are coarsened.
+    between the cells, as in a network of resistors, so jumps of the coefficients do not slow the cycle down. Axes along
+    which cells are wide, or the coefficient is small, are coarsened later than the others. The coarsest grids are whole
+    on every device, and the last is solved exactly. Grids of any size are coarsened.
 
     As a matrix, the cycle is symmetric and positive. It is built from the diagonal of a tensor coefficient.
 
@@ -75,15 +78,18 @@ class Multigrid(AbstractDerivable):
     bottom: Inexact[Array, "cells cells"]
     degree: int = eqx.field(static=True)
 
-    def __init__(self, operator: Diffusion, *, degree: int = 2):
+    def __init__(self, operator: Diffusion, *, degree: int = 2, anisotropy: Sequence[float] | None = None):
         """**Arguments:**
 
         - `operator`: the operator to invert, with real coefficients.
         - `degree`: the degree of the polynomial that smooths before and after each coarse correction. A cycle costs
             about `2 * degree + 1` applications of the operator.
+        - `anisotropy`: for each axis, the typical size of a along it, relative to the other axes, such as
+            `(1, 1, 1000)`. It decides which axes are coarsened first. `None` to measure it. Inside of `jax.jit`, where
+            it cannot be measured, `None` stands for equal sizes.
 
         **Raises:** `TypeError` if `operator` is not a `Diffusion` with real coefficients; `ValueError` if `degree` is
-        below one.
+        below one, and if `anisotropy` is not one positive number for each axis.
 
         An instance `cycle` is called as `cycle(f)`.
 
@@ -97,10 +103,13 @@ class Multigrid(AbstractDerivable):
         if jnp.issubdtype(operator.network.faces[0].dtype, jnp.complexfloating):
             raise TypeError("`operator` must have real coefficients; got complex ones.")
         self.degree = check_count("degree", degree)
+        if anisotropy is not None:
+            anisotropy = _checked(anisotropy, operator.decomposition.ndim)
         self.decomposition = operator.decomposition
         arrays, static = eqx.partition(operator, eqx.is_array)
         operator = eqx.combine(jax.lax.stop_gradient(arrays), static)
-        self.start, self.levels, self.bottom = _hierarchy(operator.network, operator.null_space is not None)
+        widths = _widths(operator.network, anisotropy)
+        self.start, self.levels, self.bottom = _hierarchy(operator.network, widths)
 
     @property
     def is_invertible(self) -> bool:
@@ -136,14 +145,46 @@ def _is_spec(x: Any) -> bool:
     return isinstance(x, PartitionSpec)
 
 
+def _checked(anisotropy: Any, ndim: int) -> tuple[float, ...]:
+    numbers = anisotropy if isinstance(anisotropy, Sequence) else ()
+    if len(numbers) != ndim or not all(isinstance(a, int | float) and 0 < a < math.inf for a in numbers):
+        raise ValueError(f"`anisotropy` must be {ndim} positive numbers, one for each axis; got {anisotropy!r}.")
+    return tuple(map(float, numbers))
+
+
+def _widths(network: Network, anisotropy: Sequence[float] | None) -> tuple[float, ...]:
+    """Return the width of a cell along each axis, relative to the smallest, rounded to a power of two.
+
+    A width counts relative to the square root of the coefficient. Rounded widths, which are static, do not change with
+    every coefficient.
+    """
+    dec = network.decomposition
+    shares = None if anisotropy is not None or isinstance(network.faces[0], Tracer) else np.asarray(_shares(network))
+    if shares is not None and np.all(shares > 0):
+        widths = [1 / math.sqrt(share) for share in shares]
+    else:
+        known = dec.box is None or not any(isinstance(length, Array) for length in dec.box_lengths)
+        lengths = [float(h) for h in dec.spacing] if known else [1.0] * dec.ndim
+        widths = [h / math.sqrt(a) for h, a in zip(lengths, anisotropy or [1.0] * dec.ndim)]
+    return tuple(2.0 ** round(math.log2(width / min(widths))) for width in widths)
+
+
+@eqx.filter_jit
+def _shares(network: Network) -> Float[Array, "ndim"]:
+    """Return the mean share of the conductances along each axis in the conductances of a cell."""
+    cut = cut_of(network.decomposition, False)
+    sums = [lower + upper for lower, upper in network.pairs(cut)]
+    total = sum(sums[1:], sums[0])
+    inverse = cut.clear(jnp.where(total == 0, 0, 1 / jnp.where(total == 0, 1, total)))
+    return jnp.stack([jnp.mean(own * inverse) for own in sums])
+
+
 @eqx.filter_jit
 def _hierarchy(
-    network: Network, is_singular: bool
+    network: Network, static_widths: tuple[float, ...]
 ) -> tuple[tuple[Transfer, ...], tuple[Level, ...], Inexact[Array, "cells cells"]]:
     """Return the transfers to the first level, the levels, and the inverse of the matrix of the coarsest grid."""
-    dec = network.decomposition
-    known = dec.box is None or not any(isinstance(length, Array) for length in dec.box_lengths)
-    widths = [float(h) for h in dec.spacing] if known else [1.0] * dec.ndim
+    widths = list(static_widths)
     levels: list[Level] = []
     transfers: list[Transfer] = []  # From the last of `levels`, or from the grid of the fields.
     first: tuple[Transfer, ...] = ()
@@ -159,7 +200,7 @@ def _hierarchy(
         else:
             levels[-1] = Level(levels[-1].network, levels[-1].inverse_diagonal, tuple(transfers))
         if math.prod(shape) <= _DENSE or not axes:
-            return first, tuple(levels), _dense_inverse(network, is_singular)
+            return first, tuple(levels), _dense_inverse(network)
         cut = cut_of(network.decomposition, False)
         diagonal = network.diagonal(cut)
         inverse = jnp.where(diagonal == 0, 0, 1 / jnp.where(diagonal == 0, 1, diagonal))
@@ -172,35 +213,36 @@ def _hierarchy(
                 widths[axis] *= shape[axis] / network.decomposition.shape[axis]
 
 
-def _dense_inverse(network: Network, is_singular: bool) -> Inexact[Array, "cells cells"]:
-    """Return the inverse, or the pseudo-inverse, of the matrix of a small grid that is whole on every device."""
+def _dense_inverse(network: Network) -> Inexact[Array, "cells cells"]:
+    """Return an inverse of the matrix of a small grid that is whole on every device.
+
+    Cells are eliminated one by one. A resistor network remains: each two neighbours of an eliminated cell are connected
+    by a new conductance. Nothing is subtracted, so rounding errors are small for any ratio of conductances, and the
+    last cell of a part without walls or reaction has exactly nothing left to conduct to: its value is set to zero.
+    `jnp.linalg.inv` would refuse batches that are sharded over Explicit axes.
+
+    Source: W. Grassmann, M. Taksar & D. Heyman, Oper. Res. 33, 1985, for elimination without subtractions.
+    """
     shape, dtype = network.decomposition.shape, network.faces[0].dtype
     cells = math.prod(shape)
-    matrix = network(jnp.eye(cells, dtype=dtype).reshape(cells, *shape)).reshape(cells, cells)
-    constants = jnp.ones_like(matrix) / cells
-    shift = jnp.trace(matrix) / cells
-    if is_singular:
-        matrix = matrix + shift * constants
-    scale = jax.lax.rsqrt(jnp.diag(matrix))
-    scales = scale[:, None] * scale[None, :]
-    inverse = _inverse(matrix * scales) * scales
-    inverse = (inverse + inverse.T) / 2
-    return inverse - constants / shift if is_singular else inverse
+    unit = jnp.eye(cells, dtype=dtype)
+    conductances = -network(unit.reshape(cells, *shape)).reshape(cells, cells)
+    leaks = network(jnp.ones(shape, dtype)).reshape(cells, 1)
+    number = jnp.arange(cells)
 
+    def eliminate(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        rows, inverses = carry
+        here, later = (number == k).astype(dtype), number > k
+        row = here @ rows
+        total = jnp.sum(jnp.where(later, row[:cells], 0)) + row[cells]
+        inverse = jnp.where(total == 0, 0, 1 / jnp.where(total == 0, 1, total))
+        share = jnp.where(later, row[:cells], 0) * inverse
+        return rows + share[:, None] * row[None, :], inverses + inverse * here
 
-def _inverse(matrix: Array) -> Array:
-    """Return the inverse of a positive definite matrix with a unit diagonal, by Gauss–Jordan elimination.
-
-    Such a matrix needs no pivots. `jnp.linalg.inv` refuses batches that are sharded over Explicit axes. On CPUs, its
-    triangular solves start threads for each matrix of a batch, which takes many times as long as the elimination.
-    """
-
-    def eliminate(k: Array, m: Array) -> Array:
-        unit = jax.nn.one_hot(k, len(m), dtype=m.dtype)
-        row, column = unit @ m, m @ unit
-        return m - (column - unit)[:, None] * (row + unit)[None, :] / (unit @ column)
-
-    return jax.lax.fori_loop(0, len(matrix), eliminate, matrix)
+    rows = jnp.concatenate([conductances, leaks, unit], axis=1)
+    rows, inverses = jax.lax.fori_loop(0, cells, eliminate, (rows, jnp.zeros_like(rows[:, 0])))
+    factor = rows[:, cells + 1 :]
+    return factor.T @ (inverses[:, None] * factor)
 
 
 def _cycle(multigrid: Multigrid, b: Array, local: bool) -> Array:
@@ -223,29 +265,51 @@ def _solved(multigrid: Multigrid, number: int, b: Array, local: bool) -> Array:
         lead = b.ndim - multigrid.decomposition.ndim
         return (b.reshape(*b.shape[:lead], -1) @ inverse).reshape(b.shape)
     level = multigrid.levels[number]
-    u = _smoothed(level, b, multigrid.degree, local)
-    r = b - level.network(u, local=local)
+    first, later = _chebyshev(len(level.network.faces), multigrid.degree)
+    # Cells that nothing is connected to stay zero.
+    connected = lambda x: jnp.where(aligned(level.inverse_diagonal, x) == 0, jnp.zeros_like(x), x)
+    change = times(first * level.inverse_diagonal, b)
+    u, r = _smoothed(level, change, b, change, [*later, (0.0, 0.0)], local)
+    coarse = connected(r)
     for transfer in level.transfers:
-        r = transfer.restrict(r, local=local)
-    v = _solved(multigrid, number + 1, r, local)
+        coarse = transfer.restrict(coarse, local=local)
+    change = _solved(multigrid, number + 1, coarse, local)
     for transfer in reversed(level.transfers):
-        v = transfer.prolong(v, local=local)
-    u = u + v
-    return u + _smoothed(level, b - level.network(u, local=local), multigrid.degree, local)
-
-
-def _smoothed(level: Level, b: Array, degree: int, local: bool) -> Array:
-    """Return the polynomial of Chebyshev iteration of `degree` times b."""
-    network = level.network
-    # The eigenvalues of the matrix over its diagonal lie between 0 and 2. A coarse grid cannot see the upper ones.
-    least, most = 0.75 / len(network.faces), 2.0
-    centre, radius = (most + least) / 2, (most - least) / 2
-    scaled = lambda r, factor: times(factor * level.inverse_diagonal, r)
-    change = scaled(b, 1 / centre)
-    u, r, rho = change, b, radius / centre
-    for _ in range(degree - 1):
-        r = r - network(change, local=local)
-        new = 1 / (2 * centre / radius - rho)
-        change = new * rho * change + scaled(r, 2 * new / radius)
-        u, rho = u + change, new
+        change = transfer.prolong(change, local=local)
+    change = connected(change)
+    u, _ = _smoothed(level, u + change, r, change, [(0.0, first), *later], local)
     return u
+
+
+def _smoothed(
+    level: Level, u: Array, r: Array, change: Array, steps: list[tuple[float, float]], local: bool
+) -> tuple[Array, Array]:
+    """Return u after steps of Chebyshev iteration, and the residual before the last one.
+
+    `change` is the last change of u, and r the residual before this change. A step has the factors of the last change
+    and of the residual. The steps are a loop, which compiles faster than copies of its body.
+    """
+
+    def step(carry: tuple[Array, Array, Array], factors: Array) -> tuple[tuple[Array, Array, Array], None]:
+        u, r, change = carry
+        r = r - level.network(change, local=local)
+        change = times(factors[0], change) + times(factors[1] * level.inverse_diagonal, r)
+        return (u + change, r, change), None
+
+    (u, r, _), _ = jax.lax.scan(step, (u, r, change), jnp.asarray(steps, level.inverse_diagonal.dtype))
+    return u, r
+
+
+def _chebyshev(ndim: int, degree: int) -> tuple[float, list[tuple[float, float]]]:
+    """Return the factor of the first residual, and the factors of the last change and of the residual in later steps.
+
+    The eigenvalues of the matrix over its diagonal lie between 0 and 2. A coarse grid cannot see the upper ones.
+    """
+    least, most = 0.75 / ndim, 2.0
+    centre, radius = (most + least) / 2, (most - least) / 2
+    rho, steps = radius / centre, []
+    for _ in range(degree - 1):
+        new = 1 / (2 * centre / radius - rho)
+        steps.append((new * rho, 2 * new / radius))
+        rho = new
+    return 1 / centre, steps

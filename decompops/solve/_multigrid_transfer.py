@@ -173,7 +173,10 @@ def paired(network: Network, axis: int) -> tuple[Network, Pairing]:
     across += [fine.split(network.reaction)] if network.reaction is not None else []
     total = halves(sum(across, jnp.full_like(fine.slice(weights, axis, 0, cells), tiny)), fine, axis)
     share = total[1] / (total[0] + total[1])
-    to_lower, to_upper = resistance * share, resistance * (1 - share)
+    # A cell that conducts well across the axis stays near the middle of its pair. If its value differed much from its
+    # neighbours across the axis, more energy would flow there than the coarse network knows of.
+    to_lower = jnp.minimum(resistance * share, dec.ndim / total[0])
+    to_upper = jnp.minimum(resistance * (1 - share), dec.ndim / total[1])
     outer = _outer(weights, fine, coarse, axis)
     halo = tuple((1, 1) if i == axis else (0, 0) for i in range(dec.ndim))
     exchange, pairs = HaloExchange(coarse_dec, halo, periodic=network.periodic), coarse.core[axis]
