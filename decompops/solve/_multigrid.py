@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -13,7 +13,6 @@ from jax.core import Tracer
 from jax.sharding import PartitionSpec
 from jaxtyping import Float, Inexact, Shaped
 
-from .._common.broadcast import aligned
 from .._common.byte_order import device_array
 from .._common.check import check_count
 from .._core.decomposition import Decomposition
@@ -77,8 +76,16 @@ class Multigrid(AbstractDerivable):
     levels: tuple[Level, ...]
     bottom: Inexact[Array, "cells cells"]
     degree: int = eqx.field(static=True)
+    cycle: Literal["V", "W"] = eqx.field(static=True)
 
-    def __init__(self, operator: Diffusion, *, degree: int = 2, anisotropy: Sequence[float] | None = None):
+    def __init__(
+        self,
+        operator: Diffusion,
+        *,
+        degree: int = 2,
+        cycle: Literal["V", "W"] = "V",
+        anisotropy: Sequence[int | float] | None = None,
+    ):
         """**Arguments:**
 
         - `operator`: the operator to invert, with real coefficients.
@@ -103,6 +110,9 @@ class Multigrid(AbstractDerivable):
         if jnp.issubdtype(operator.network.faces[0].dtype, jnp.complexfloating):
             raise TypeError("`operator` must have real coefficients; got complex ones.")
         self.degree = check_count("degree", degree)
+        if cycle not in ("V", "W"):
+            raise ValueError(f'`cycle` must be "V" or "W"; got {cycle!r}.')
+        self.cycle = cycle
         if anisotropy is not None:
             anisotropy = _checked(anisotropy, operator.decomposition.ndim)
         self.decomposition = operator.decomposition
@@ -152,7 +162,7 @@ def _checked(anisotropy: Any, ndim: int) -> tuple[float, ...]:
     return tuple(map(float, numbers))
 
 
-def _widths(network: Network, anisotropy: Sequence[float] | None) -> tuple[float, ...]:
+def _widths(network: Network, anisotropy: Sequence[int | float] | None) -> tuple[float, ...]:
     """Return the width of a cell along each axis, relative to the smallest, rounded to a power of two.
 
     A width counts relative to the square root of the coefficient. Rounded widths, which are static, do not change with
@@ -175,7 +185,7 @@ def _shares(network: Network) -> Float[Array, "ndim"]:
     cut = cut_of(network.decomposition, False)
     sums = [lower + upper for lower, upper in network.pairs(cut)]
     total = sum(sums[1:], sums[0])
-    inverse = cut.clear(jnp.where(total == 0, 0, 1 / jnp.where(total == 0, 1, total)))
+    inverse = cut.clear(_reciprocal(total))
     return jnp.stack([jnp.mean(own * inverse) for own in sums])
 
 
@@ -202,9 +212,7 @@ def _hierarchy(
         if math.prod(shape) <= _DENSE or not axes:
             return first, tuple(levels), _dense_inverse(network)
         cut = cut_of(network.decomposition, False)
-        diagonal = network.diagonal(cut)
-        inverse = jnp.where(diagonal == 0, 0, 1 / jnp.where(diagonal == 0, 1, diagonal))
-        levels.append(Level(network, cut.merge(inverse), ()))
+        levels.append(Level(network, cut.merge(_reciprocal(network.diagonal(cut))), ()))
         transfers, narrowest = [], min(widths[axis] for axis in axes)
         for axis in axes:
             if widths[axis] <= _WIDER * narrowest:
@@ -225,24 +233,30 @@ def _dense_inverse(network: Network) -> Inexact[Array, "cells cells"]:
     """
     shape, dtype = network.decomposition.shape, network.faces[0].dtype
     cells = math.prod(shape)
-    unit = jnp.eye(cells, dtype=dtype)
-    conductances = -network(unit.reshape(cells, *shape)).reshape(cells, cells)
-    leaks = network(jnp.ones(shape, dtype)).reshape(cells, 1)
     number = jnp.arange(cells)
+    before = number[None, :] < number[:, None]
 
     def eliminate(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        rows, inverses = carry
-        here, later = (number == k).astype(dtype), number > k
-        row = here @ rows
-        total = jnp.sum(jnp.where(later, row[:cells], 0)) + row[cells]
-        inverse = jnp.where(total == 0, 0, 1 / jnp.where(total == 0, 1, total))
-        share = jnp.where(later, row[:cells], 0) * inverse
-        return rows + share[:, None] * row[None, :], inverses + inverse * here
+        # Columns behind k hold conductances, the others the triangular factor of the inverse, without its diagonal.
+        # `totals` are the conductances to walls, and, for the cells up to k, all that were left.
+        matrix, totals = carry
+        here, later = number == k, number > k
+        row, total = here.astype(dtype) @ matrix, here.astype(dtype) @ totals
+        rest = jnp.where(later, row, 0)
+        share = rest * _reciprocal(total + jnp.sum(rest))
+        matrix = jnp.where(here[None, :] & later[:, None], share[:, None], matrix + share[:, None] * row[None, :])
+        return matrix, jnp.where(here, total + jnp.sum(rest), totals + share * total)
 
-    rows = jnp.concatenate([conductances, leaks, unit], axis=1)
-    rows, inverses = jax.lax.fori_loop(0, cells, eliminate, (rows, jnp.zeros_like(rows[:, 0])))
-    factor = rows[:, cells + 1 :]
-    return factor.T @ (inverses[:, None] * factor)
+    matrix = -network(jnp.eye(cells, dtype=dtype).reshape(cells, *shape)).reshape(cells, cells)
+    leaks = network(jnp.ones(shape, dtype)).reshape(cells)
+    matrix, totals = jax.lax.fori_loop(0, cells, eliminate, (matrix, leaks))
+    factor = jnp.where(before, matrix, jnp.eye(cells, dtype=dtype))
+    return factor.T @ (_reciprocal(totals)[:, None] * factor)
+
+
+def _reciprocal(x: Array) -> Array:
+    """Return 1 / x, and 0 where x is zero."""
+    return jnp.where(x == 0, 0, 1 / jnp.where(x == 0, 1, x))
 
 
 def _cycle(multigrid: Multigrid, b: Array, local: bool) -> Array:
@@ -267,18 +281,31 @@ def _solved(multigrid: Multigrid, number: int, b: Array, local: bool) -> Array:
     level = multigrid.levels[number]
     first, later = _chebyshev(len(level.network.faces), multigrid.degree)
     # Cells that nothing is connected to stay zero.
-    connected = lambda x: jnp.where(aligned(level.inverse_diagonal, x) == 0, jnp.zeros_like(x), x)
+    is_connected = (level.inverse_diagonal != 0).astype(level.inverse_diagonal.dtype)
     change = times(first * level.inverse_diagonal, b)
     u, r = _smoothed(level, change, b, change, [*later, (0.0, 0.0)], local)
-    coarse = connected(r)
+    coarse = times(is_connected, r)
     for transfer in level.transfers:
         coarse = transfer.restrict(coarse, local=local)
-    change = _solved(multigrid, number + 1, coarse, local)
+    change = _corrected(multigrid, number + 1, coarse, local)
     for transfer in reversed(level.transfers):
         change = transfer.prolong(change, local=local)
-    change = connected(change)
+    change = times(is_connected, change)
     u, _ = _smoothed(level, u + change, r, change, [(0.0, first), *later], local)
     return u
+
+
+def _corrected(multigrid: Multigrid, number: int, b: Array, local: bool) -> Array:
+    """Return the result of one cycle from level `number` on, or of two for a W-cycle."""
+    if multigrid.cycle == "V" or number == len(multigrid.levels):
+        return _solved(multigrid, number, b, local)
+
+    def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
+        u, r = carry
+        change = _solved(multigrid, number, r, local)
+        return (u + change, r - multigrid.levels[number].network(change, local=local)), None
+
+    return jax.lax.scan(step, (jnp.zeros_like(b), b), length=2)[0][0]
 
 
 def _smoothed(

@@ -87,6 +87,23 @@ def test_convergence(kind, boundary, shape):
         assert factor_of(operator, cycle, f) < 0.25
 
 
+def dense(dec: dops.Decomposition, operator) -> np.ndarray:
+    """Return the matrix of an operator."""
+    size = int(np.prod(dec.shape))
+    eye = dec.shard(np.eye(size).reshape(size, *dec.shape))
+    return dec.gather(operator(eye)).reshape(size, size)
+
+
+def spectrum(operator: np.ndarray, inverse: np.ndarray, constants: int) -> np.ndarray:
+    """Return the eigenvalues of the product of two matrices, outside of the null space of the first one."""
+    np.testing.assert_allclose(inverse, inverse.T, atol=1e-12 * np.abs(inverse).max())
+    values, vectors = np.linalg.eigh(operator)
+    assert values[constants] > 1e-9 * values[-1]
+    assert constants == 0 or values[constants - 1] < 1e-12 * values[-1]
+    root = vectors[:, constants:] * np.sqrt(values[constants:])
+    return np.linalg.eigvalsh(root.T @ inverse @ root)
+
+
 def gather_late(monkeypatch) -> None:
     """Let small grids stay sharded, as large ones do."""
     for name, cells in {"_WHOLE": 10, "_DENSE": 8}.items():
@@ -115,20 +132,89 @@ def test_matrix(monkeypatch, sizes, shape, kind, backend, singular):
         dec = dops.Decomposition(mesh, shape=shape, box=dops.Box(1.0), pad=True, backend=backend)
         operator = finite_volume.Diffusion(dec, a, boundary=boundary[: len(shape)])
         cycle, size = solve.Multigrid(operator), np.prod(shape)
-        eye = dec.shard(np.eye(size).reshape(size, *shape))
-        result = cycle(eye)
-        padding = np.array(result)
+        padding = np.array(cycle(dec.shard(np.eye(size).reshape(size, *shape))))
         padding[:, *map(slice, shape)] = 0
         assert not padding.any()
-        return [dec.gather(x).reshape(size, size) for x in (result, operator(eye))]
+        return dense(dec, operator), dense(dec, cycle)
 
-    inverse, own = matrix(sizes, kind, backend)
-    np.testing.assert_allclose(inverse, inverse.T, atol=1e-12 * np.abs(inverse).max())
-    values, vectors = np.linalg.eigh(own)
-    root = vectors[:, int(singular) :] * np.sqrt(values[int(singular) :])
-    reduced = np.linalg.eigvalsh(root.T @ inverse @ root)
-    assert reduced[0] > 0.7
-    assert reduced[-1] < 1.3
+    own, inverse = matrix(sizes, kind, backend)
+    values = spectrum(own, inverse, int(singular))
+    assert values[0] > 0.7
+    assert values[-1] < 1.3
+
+
+def test_w_cycle():
+    """A W-cycle is symmetric and positive, and closer to the inverse than a V-cycle where the coefficient jumps."""
+    dec = dops.Decomposition(make_mesh((1,)), shape=(32, 30), box=dops.Box(1.0))
+    operator = finite_volume.Diffusion(dec, coefficient("ball", dec.shape), boundary="dirichlet")
+    own = dense(dec, operator)
+    v, w = (spectrum(own, dense(dec, solve.Multigrid(operator, cycle=cycle)), 0) for cycle in ("V", "W"))
+    assert 0.5 < v[0] < w[0] < w[-1] < 1.1
+
+
+def test_anisotropic_coefficients():
+    """The axes of strong coupling are coarsened first: as measured, and as given for traced coefficients."""
+    dec = dops.Decomposition(make_mesh((4,)), shape=(24, 33), box=dops.Box(1.0), pad=True)
+    a = np.stack([coefficient("smooth", dec.shape), 1000 * coefficient("smooth", dec.shape)])
+    operator = finite_volume.Diffusion(dec, a, boundary="dirichlet")
+    measured = solve.Multigrid(operator)
+    given = jax.jit(lambda operator: solve.Multigrid(operator, anisotropy=(1, 1000)))(operator)
+    assert [level.network.decomposition.shape[0] for level in measured.levels] == [24] * len(measured.levels)
+    own, inverse = dense(dec, operator), dense(dec, measured)
+    assert_close(dense(dec, given), inverse)
+    values = spectrum(own, inverse, 0)
+    assert 0.7 < values[0] < values[-1] < 1.1
+
+
+def test_random_coefficients():
+    """With a factor of a million between cells at random, coarse corrections are not much too large."""
+    dec = dops.Decomposition(make_mesh((1,)), shape=(30, 32), box=dops.Box(1.0))
+    bits = np.random.default_rng(0).integers(0, 2, dec.shape)
+    operator = finite_volume.Diffusion(dec, np.where(bits, 1e6, 1.0), boundary="dirichlet")
+    values = spectrum(dense(dec, operator), dense(dec, solve.Multigrid(operator)), 0)
+    assert 0 < values[0] < values[-1] < 5
+
+
+@pytest.mark.parametrize("boundary", ["dirichlet", "neumann"])
+def test_cells_that_nothing_is_connected_to(monkeypatch, boundary):
+    """Closed faces cut a hole out of the grid, and a part without walls. Others are open in part."""
+    gather_late(monkeypatch)
+    dec = dops.Decomposition(make_mesh((4,)), shape=(19, 22), box=dops.Box(1.0), pad=True)
+    operator = finite_volume.Diffusion(dec, boundary=boundary)
+    part = np.zeros(dec.shape, int)  # 0: outside, 1: a closed ring of fluid, 2: a hole
+    distance = np.sqrt(((centres(dec.shape) - 0.48) ** 2).sum(0))
+    part[distance < 0.4], part[distance < 0.2] = 1, 2
+    faces = []
+    for axis, weights in enumerate(operator.network.faces):
+        cells = np.pad(part, [(1, 1) if i == axis else (0, 0) for i in range(2)], mode="edge")
+        below, above = np.delete(cells, -1, axis), np.delete(cells, 0, axis)
+        opened = np.where((below == above) & (below < 2), np.random.default_rng(axis).uniform(0.3, 1, below.shape), 0)
+        if axis == 0:  # Both of two blocks hold the face between them. Blocks have five cells, the last one four.
+            opened = np.concatenate([np.pad(opened, ((0, 1), (0, 0)))[5 * i : 5 * i + 6] for i in range(4)])
+        else:
+            opened = np.pad(opened, ((0, 1), (0, 0)))
+        faces.append(jax.device_put(opened, weights.sharding) * weights)
+    operator = eqx.tree_at(lambda operator: operator.network.faces, operator, tuple(faces))
+    cycle = solve.Multigrid(operator)
+    own, inverse = dense(dec, operator), dense(dec, cycle)
+    hole = np.flatnonzero(part == 2)
+    assert not own[hole].any()
+    assert not inverse[hole].any()
+    constants = len(hole) + 1 + (boundary == "neumann")
+    values = spectrum(own, inverse, constants)
+    assert 0.1 < values[0] < values[-1] < 1.2
+
+
+def test_smallest_grid():
+    """In single precision, jumps by a factor of a million cost no accuracy: NumPy inverts in double precision."""
+    dec = dops.Decomposition(make_mesh((1,)), shape=(6, 6, 6), box=dops.Box(1.0))
+    a = np.where(np.random.default_rng(0).integers(0, 2, dec.shape), 1e6, 1.0)
+    operator = finite_volume.Diffusion(dec, a.astype(np.float32), boundary="dirichlet")
+    wide = eqx.tree_at(lambda op: op.network.faces, operator, tuple(np.float64(x) for x in operator.network.faces))
+    expected = np.linalg.inv(dense(dec, wide))
+    found = solve.Multigrid(operator).bottom
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=0)
 
 
 def test_whole_grids_on_every_device(monkeypatch):
@@ -211,5 +297,10 @@ def test_bad_coefficients(plain):
         plain.solve.Multigrid(plain.Roll(grid, (1, 0)))
     with pytest.raises(TypeError, match="`operator` must have real coefficients"):
         plain.solve.Multigrid(plain.finite_volume.Diffusion(grid, 1j))
+    with pytest.raises(ValueError, match='`cycle` must be "V" or "W"; got \'F\''):
+        plain.solve.Multigrid(plain.finite_volume.Diffusion(grid), cycle="F")
+    for bad in ((1, 2, 3), (1, 0), 2.0):
+        with pytest.raises(ValueError, match="`anisotropy` must be 2 positive numbers"):
+            plain.solve.Multigrid(plain.finite_volume.Diffusion(grid), anisotropy=bad)
     with pytest.raises(ValueError, match="`degree` must be an integer of at least one"):
         plain.solve.Multigrid(plain.finite_volume.Diffusion(grid), degree=0)
