@@ -335,6 +335,12 @@ class Resize(AbstractStage):
         return all(run.factor == 1 and not run.real for runs in self.runs for run in runs) and not self.adds
 
     @property
+    def changes_ends(self) -> bool:
+        """Whether axes only lose cells at their ends, or get cells there that are zero."""
+        lengths = [(self.before.lengths[axis], self.after.lengths[axis]) for axis in self.axes]
+        return all(runs == (Run(0, 0, min(pair)),) for runs, pair in zip(self.runs, lengths))
+
+    @property
     def adds(self) -> bool:
         """Whether several coefficients have the same target."""
         return any(len({run.target for run in runs}) < len(runs) for runs in self.runs)

@@ -52,7 +52,7 @@ class Reader {
   // The next stage, which starts from a field with the layout `before`.
   Stage stage(const Blocks& before) {
     Stage stage{};
-    stage.kind = static_cast<Stage::Kind>(number("a stage", 0, static_cast<Index>(Stage::Kind::joined)));
+    stage.kind = static_cast<Stage::Kind>(number("a stage", 0, static_cast<Index>(Stage::Kind::resize)));
     stage.axis = -1;
     switch (stage.kind) {
       case Stage::Kind::move:
@@ -76,6 +76,7 @@ class Reader {
         stage.count = number("a number of pieces", 1, kLargest);
         break;
       case Stage::Kind::joined: break;
+      case Stage::Kind::resize: stage.axes = axes(); break;
     }
     stage.before = before;
     stage.after = blocks();
@@ -102,7 +103,7 @@ class Reader {
 
   std::vector<int> axes() {
     std::vector<int> axes;
-    for (Index n = number("a number of axes", 1, ndim_); n > 0; --n) axes.push_back(axis("a transformed axis"));
+    for (Index n = number("a number of axes", 1, ndim_); n > 0; --n) axes.push_back(axis("a changed axis"));
     return axes;
   }
 

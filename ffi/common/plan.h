@@ -44,14 +44,15 @@ struct Transform {
 };
 
 struct Stage {
-  // The stages between `pieces` and `joined` are moves, transforms and clears. Each piece of the block passes through
+  // The stages between `pieces` and `joined` are moves, transforms, clears and resizes. Each piece of the block passes through
   // these stages independently of the other pieces.
-  enum class Kind { move, fourier, extend, crop, clear, pieces, joined };  // `decode` relies on `joined` being the last
+  // A resize drops cells at the ends of axes, or adds cells that are zero.
+  enum class Kind { move, fourier, extend, crop, clear, pieces, joined, resize };  // `decode`: `resize` is the last
   Kind kind;
   Blocks before, after;
   bool transposed, periodic;
   int axis;               // the axis of an extension, or the axis along which pieces are cut (-1: the batch)
-  std::vector<int> axes;  // the axes of a transform; a half spectrum is halved along the last of them
+  std::vector<int> axes;  // the axes of a transform or a resize; a half spectrum is halved along the last of them
   Transform transform;
   Index count = 0;  // the number of pieces; there are fewer if the axis has fewer cells
 };

@@ -15,6 +15,8 @@ struct State {
   PerAxis<int> order_;          // the storage order of most pieces; the same on all ranks
   Index element_;               // the bytes of a cell
   std::vector<Lines> pending_;  // transforms, collected until the place of their results is known
+  std::vector<std::pair<int, Index>>
+      padded_;  // axes that their next transforms begin with zeros at the end, and their lengths
   bool scaled_ = false;
   int gathered_ = -1;
 };
@@ -44,6 +46,8 @@ class Compiler : private State {
   // program.cc
   void add(std::size_t index);
   void transform(const Stage& stage);
+  void resize(const Stage& stage);
+  void pad();
   void flush(const Field* to);
   Field between(const Region& region, const Lines& lines, const Lines& next, Sweep& sweep);
   Field in_scratch(const Region& region, const Sweep& sweep);

@@ -16,9 +16,11 @@ struct Lines {
   Transform transform;
   Index length;
   double scale;
+  Index dropped = 0;  // cells at the end of each result that are not stored
 
   Index cells_in() const { return transform.kind == Transform::Kind::c2r ? length / 2 + 1 : length; }
   Index cells_out() const { return transform.kind == Transform::Kind::r2c ? length / 2 + 1 : length; }
+  Index stored() const { return cells_out() - dropped; }
 };
 
 // Reads the lines of `from` that lie in `region` (its extent along the lines' axis does not matter), transforms them

@@ -46,6 +46,7 @@ std::size_t Compiler::add_pieces(std::size_t first) {
   std::size_t last = first;
   while (plan_.stages[last].kind != Stage::Kind::joined) ++last;
   const std::size_t exchange = first_exchange(first);
+  pad();
   if (!pending_.empty()) {
     if (exchange > 0) {
       const Field out = hand_over_pieces(first, current_);
@@ -91,6 +92,7 @@ std::size_t Compiler::add_pieces(std::size_t first) {
 // Writes the results of a piece to the memory that all pieces share. If the piece ends with an exchange, its cells stay
 // in the receive buffer.
 void Compiler::end_piece(std::size_t piece, std::size_t last, const State& start, bool handed) {
+  pad();
   const bool stays = pending_.empty() && lies_in(current_, last_received_);
   if (stays) {
     if (piece == 0) joined_ = {decompops::block(plan_.stages[last].after, batch_), {}};

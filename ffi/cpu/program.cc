@@ -39,13 +39,17 @@ Program Compiler::run() {
 
 void Compiler::add(std::size_t index) {
   const Stage& stage = plan_.stages[index];
-  if (stage.kind != Stage::Kind::fourier && stage.kind != Stage::Kind::move) settle();
+  using Kind = Stage::Kind;
+  const bool collected = stage.kind == Kind::fourier || stage.kind == Kind::resize || moves_nothing(stage);
+  if (!collected) pad();
+  if (!collected && stage.kind != Kind::move) settle();
   switch (stage.kind) {
     case Stage::Kind::move: return move(stage);
     case Stage::Kind::fourier: return transform(stage);
     case Stage::Kind::extend: return stage.transposed ? reduce(index) : extend(index);
     case Stage::Kind::crop: return crop(stage);
     case Stage::Kind::clear: current_ = clipped(current_, valid(stage.before), element_); return;
+    case Stage::Kind::resize: return resize(stage);
     case Stage::Kind::pieces:
     case Stage::Kind::joined: break;
   }
@@ -78,6 +82,8 @@ void Compiler::transform(const Stage& stage) {
   std::sort(axes.begin(), axes.end(), [&](int a, int b) { return turn(a) < turn(b); });
   const Blocks& points = kind == Kind::c2r ? stage.after : stage.before;
   for (int axis : axes) {
+    const auto waits = [axis](const auto& padded) { return padded.first == axis + 1; };
+    padded_.erase(std::remove_if(padded_.begin(), padded_.end(), waits), padded_.end());
     const Transform lines = axis == halved ? stage.transform : Transform{Kind::c2c, stage.transform.sign};
     pending_.push_back({axis + 1, lines, points.lengths[axis], 1.0});
   }
@@ -88,6 +94,35 @@ void Compiler::transform(const Stage& stage) {
   scaled_ = true;
 }
 
+// Zeros at the end of an axis are not stored: its next transform takes its missing cells for zeros. Cells that are cut
+// off are not stored either, if a pending transform computes them.
+void Compiler::resize(const Stage& stage) {
+  pad();
+  for (int axis : stage.axes) {
+    const Index cells = stage.after.lengths[axis];
+    if (cells > stage.before.lengths[axis]) {
+      padded_.push_back({axis + 1, cells});
+      continue;
+    }
+    const auto along = [axis](const Lines& lines) { return lines.axis == axis + 1; };
+    const auto lines = std::find_if(pending_.rbegin(), pending_.rend(), along);
+    if (lines != pending_.rend()) {
+      lines->dropped = lines->cells_out() - cells;
+    } else {
+      current_.region = current_.region.with(axis + 1, 0, cells);
+      current_ = clipped(current_, current_.region, element_);
+    }
+  }
+}
+
+// Adds the zeros that no transform has added.
+void Compiler::pad() {
+  if (padded_.empty()) return;
+  settle();
+  for (const auto& [axis, cells] : padded_) current_.region = current_.region.with(axis, 0, cells);
+  padded_.clear();
+}
+
 // Adds steps for the pending transforms. The results of the last one go to `to`, or to scratch memory if `to` is null.
 void Compiler::flush(const Field* to) {
   Sweep sweep{{}, false, real_bytes_};
@@ -95,7 +130,8 @@ void Compiler::flush(const Field* to) {
     const Lines& lines = pending_[i];
     bool last = i + 1 == pending_.size();
     element_ = element_after(lines);
-    Region region = current_.region.with(lines.axis, 0, lines.cells_out());
+    current_.region = current_.region.with(lines.axis, 0, lines.cells_in());
+    Region region = current_.region.with(lines.axis, 0, lines.stored());
     Field result = last ? (to ? *to : in_scratch(region, sweep)) : between(region, lines, pending_[i + 1], sweep);
     const bool in_plane = sweep.planes && sweep.passes.empty();
     const bool stream = !in_plane && region.volume() * element_ >= kStreamBytes;
@@ -166,7 +202,7 @@ Buffer Compiler::free_of(const Field& field, Buffer buffer) {
 // The block after the pending transforms.
 Region Compiler::result_region() const {
   Region region = current_.region;
-  for (const Lines& lines : pending_) region = region.with(lines.axis, 0, lines.cells_out());
+  for (const Lines& lines : pending_) region = region.with(lines.axis, 0, lines.stored());
   return region;
 }
 
@@ -185,6 +221,7 @@ Field Compiler::result() const {
 bool Compiler::has_result() const { return current_.pieces.size() == 1 && current_.pieces[0].buffer == kResult; }
 
 void Compiler::finish() {
+  pad();
   const Field to = result();
   if (!pending_.empty()) return flush(&to);
   if (!has_result()) copy(to);

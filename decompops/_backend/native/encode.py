@@ -9,7 +9,7 @@ from ..._basis.fourier import DFT
 from ..._common.blocks import Blocks, MeshAxis
 from ..._plan.pieces import Pieces, plain_stages
 from ..._plan.plan import Plan
-from ..._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
+from ..._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize
 
 
 _TRANSFORMS = ("c2c", "r2c", "c2r")
@@ -66,6 +66,8 @@ def _stage(stage: AbstractStage) -> tuple[int, ...]:
             return (3, stage.transposed)
         case Clear():
             return (4,)
+        case Resize(changes_ends=True):
+            return (7, len(stage.axes), *stage.axes)
         case _:
             raise ValueError(f"the kernels do not support the stage {stage}.")
 

@@ -15,7 +15,7 @@ from ..._basis.fourier import DFT
 from ..._common.blocks import Blocks, MeshAxis, axis_names, entry_names
 from ..._plan.pieces import Pieces, plain_stages
 from ..._plan.plan import Plan
-from ..._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move
+from ..._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize
 from ..base import Call
 from . import caller, library
 from .encode import encoded
@@ -109,7 +109,7 @@ def _is_supported(stage: AbstractStage) -> bool:
             # only some of them.
             cuts = zip(before.names, before.parts, after.names, after.parts)
             supported = all(name == other or 1 in (parts, now) for name, parts, other, now in cuts)
-        case Extend() | Crop() | Clear():
+        case Extend() | Crop() | Clear() | Resize(changes_ends=True):
             supported = True
         case LocalTransform(transform=DFT(normalised=False)):
             supported = library.has_fft()
