@@ -15,7 +15,7 @@ from .._common.blocks import Blocks
 from .pieces import shortened, untouched_axes
 from .plan import Plan
 from .route import Division, Leg, divided_blocks, division_of
-from .stage import AbstractStage, LocalTransform, Move
+from .stage import AbstractStage, LocalTransform, Move, Resize
 from .transform import plan_along
 
 
@@ -40,10 +40,15 @@ class DoubledPlans:
         return self.outer.then(self.inner, self.outer.name).input_dtype(dtype)
 
     def inner_piece(self, length: int | None) -> Plan:
-        """Return the plan `inner` for a piece of `length` cells along `axis`; `None` for the whole block."""
-        if self.axis is None or length is None:
-            return self.inner
-        stages = tuple(shortened(stage, self.axis, length) for stage in self.inner.stages)
+        """Return the plan `inner` for a piece of `length` cells along `axis`; `None` for the whole block.
+
+        Its axes have new numbers, in the order in which they are stored: compiled kernels keep two axes in the cache
+        from one transform to the next if they have the highest numbers.
+        """
+        stages = self.inner.stages
+        if self.axis is not None and length is not None:
+            stages = tuple(shortened(stage, self.axis, length) for stage in stages)
+        stages = tuple(_renumbered(stage, self.inner.source.order) for stage in stages)
         return Plan(self.inner.name, stages[0].before, stages)
 
 
@@ -108,6 +113,20 @@ def lines_plan(
             stages.append(LocalTransform(here, replace(here, lengths=lengths), (axis,), transform))
             here = stages[-1].after
     return Plan(name, source, (*stages, *_moved(here, target)))
+
+
+def _renumbered(stage: AbstractStage, old: tuple[int, ...]) -> AbstractStage:
+    """Return `stage` with new numbers of the grid axes: the axis with the number `old[i]` gets the number `i`."""
+
+    def blocks(b: Blocks) -> Blocks:
+        lengths, parts, names, halo = (
+            tuple(values[axis] for axis in old) for values in (b.lengths, b.parts, b.names, b.halo)
+        )
+        return Blocks(lengths, parts, names, tuple(map(old.index, b.order)), halo)
+
+    axes = {"axes": tuple(map(old.index, stage.axes))} if isinstance(stage, LocalTransform | Resize) else {}
+    assert isinstance(stage, Move | LocalTransform | Resize)
+    return replace(stage, before=blocks(stage.before), after=blocks(stage.after), **axes)
 
 
 def _moved(here: Blocks, there: Blocks) -> list[AbstractStage]:

@@ -39,8 +39,10 @@ from ._operator import multiplied
 
 # The last part of the transform runs for pieces of a block, one after the other. Each piece holds its part of the
 # doubled grid: about this many bytes, which fit into caches. More pieces start more transforms and exchanges.
-_BYTES = 2**21
-_PIECES = 8, 64  # The least and the largest number of pieces.
+_BYTES = 3 * 2**20
+_MOST_PIECES = 64
+# The block, and the modes of a piece before and after their multiplication, take at most this many fields.
+_FIELDS = 5.25
 
 
 class Convolution(AbstractDerivable):
@@ -178,7 +180,7 @@ def _on_block(operator: Convolution, grid: OpenGrid, block: Array, *, transposed
     """Convolve one block of a field, inside a `shard_map`."""
     plans = grid.plans
     forth, back = _there_and_back(grid, plans.outer, transposed=transposed)
-    block = forth.local(block)
+    field, block = block.nbytes, forth.local(block)
     if plans.axis is None:  # A grid of one axis cannot be cut.
         return back.local(_on_piece(operator, grid, block, 0, transposed=transposed))
 
@@ -188,9 +190,12 @@ def _on_block(operator: Convolution, grid: OpenGrid, block: Array, *, transposed
     cells, start = block.shape[at], 0
     fields = math.prod(block.shape[: block.ndim - plans.inner.source.ndim])
     doubled = fields * math.prod(plans.inner.target.block_shape) * plans.inner.result_dtype(block.dtype).itemsize
-    pieces = min(max(doubled // _BYTES, _PIECES[0]), _PIECES[1], cells)
+    least = math.ceil(2 * doubled / max(_FIELDS * field - block.nbytes, field))
+    pieces = min(max(doubled // _BYTES, least), _MOST_PIECES, cells)
     counts = even_lengths(cells, pieces)
-    for length in sorted(set(counts), reverse=True):  # The pieces have at most two lengths.
+    # The pieces have at most two lengths. If one piece has a length of its own, it comes first: after the loop over the
+    # others, it would make derivatives hold three times as much memory.
+    for length in sorted(set(counts), key=counts.count):
 
         def step(i: Array, block: Array, first: int = start, length: int = length) -> Array:
             here = first + i * length
