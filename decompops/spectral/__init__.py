@@ -14,10 +14,10 @@ from ._derivative import (
 from ._filter import Dealias as Dealias, GaussianFilter as GaussianFilter, IsotropicFilter as IsotropicFilter
 from ._green import (
     BiotSavartKernel as BiotSavartKernel,
-    HelmholtzKernel as HelmholtzKernel,
     PoissonKernel as PoissonKernel,
     YukawaKernel as YukawaKernel,
 )
+from ._helmholtz import HelmholtzKernel as HelmholtzKernel
 from ._kernels import KernelSymbol as KernelSymbol, KernelValues as KernelValues
 from ._linear import as_linear_operator as as_linear_operator
 from ._mean_square import mean_square as mean_square

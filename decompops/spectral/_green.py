@@ -5,13 +5,13 @@ import functools
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jax.core import Tracer
 
 from .._common.box import Number
@@ -62,9 +62,16 @@ class AbstractGreen(AbstractKernel):
         `spacing` is the spacing of the grid along each open axis.
         """
 
+    @property
+    @abc.abstractmethod
+    def resonance(self) -> Number | None:
+        """The wavenumber along the periodic axes that has no Green's function; `None` if all have one."""
+
     def spectrum(self, grid: OpenGrid, lengths: Sequence[Number], dtype: np.dtype) -> Array:
         if not 1 <= len(grid.open) <= 3:
             raise ValueError(f"`open` must name one to three axes for this kernel; got {grid.open}.")
+        _check_resonance(self.resonance, grid, lengths)
+        lengths = [length if isinstance(length, float) else jnp.asarray(length, dtype) for length in lengths]
         components = self.odd_axes(len(lengths))
         parts = [self._component(grid, lengths, dtype, odd) for odd in components]
         return jnp.stack(parts) if len(components) > 1 else parts[0]
@@ -93,6 +100,9 @@ class AbstractGreen(AbstractKernel):
         spacing = [lengths[axis] / shape[axis] for axis in grid.open]
         if self.method == "truncated":
             values = self.truncated(len(grid.open), squared, periodic, reach)
+            if not isinstance(reach, float):  # The period must be known when the program is compiled.
+                fits = [reach <= (line.period - 1 + 1e-6) * lengths[axis] for axis, line in enumerate(lines) if line]
+                values = jnp.where(functools.reduce(operator.and_, fits), values, jnp.nan)
         elif odd in grid.open:
             function = functools.partial(self.sampled, periodic=periodic, spacing=spacing)
             _, slope = jax.jvp(function, (squared,), (jnp.ones_like(squared),))
@@ -115,19 +125,35 @@ class AbstractGreen(AbstractKernel):
         return KernelLines(n, period, axis == odd, whole)
 
 
-def _reach(grid: OpenGrid, lengths: Sequence[Number]) -> float:
+def _check_resonance(resonance: Number | None, grid: OpenGrid, lengths: Sequence[Number]) -> None:
+    axes = [axis for axis in range(len(lengths)) if axis not in grid.open]
+    known = all(isinstance(lengths[axis], float) for axis in axes)
+    if resonance is None or isinstance(resonance, Tracer) or not axes or not known:
+        return
+    squares = [(grid.bases[axis].wavenumbers(grid.shape[axis]) / float(lengths[axis])) ** 2 for axis in axes]
+    q = np.sqrt(functools.reduce(np.add.outer, squares))
+    if np.any(abs(q - abs(resonance)) <= 1e-12 * abs(q).max()):
+        raise ValueError(
+            f"`wavenumber` must differ from the wavenumbers of the periodic axes; got {resonance}, for which there is "
+            "no solution. Change it, or the box, a little."
+        )
+
+
+def _reach(grid: OpenGrid, lengths: Sequence[Number]) -> Number:
     """Return the diagonal of the box along the open axes."""
-    return math.hypot(*(_known(lengths[axis]) for axis in grid.open))
+    sides = [lengths[axis] for axis in grid.open]
+    if all(isinstance(side, float) for side in sides):
+        return math.hypot(*sides)
+    return jnp.sqrt(functools.reduce(operator.add, map(jnp.square, sides)))
 
 
-def _known(length: Number) -> float:
-    if isinstance(length, Tracer):
-        raise TypeError("`box` must have known lengths for this kernel; got a traced length.")
-    return float(length)
+def _period(reach: Number, length: Number) -> int:
+    """Return the even period, in boxes, that keeps the images of a kernel of this reach away from the box.
 
-
-def _period(reach: float, length: Number) -> int:
-    """Return the even period, in boxes, that keeps the images of a kernel of this reach away from the box."""
+    If a length is traced, return the one of boxes whose diagonal is at most 3 times this side.
+    """
+    if not isinstance(reach, float):
+        return 4
     return max(4, 2 * math.ceil((1 + reach / float(length)) / 2 * (1 - 1e-12)))
 
 
@@ -138,13 +164,13 @@ def screened_symbol(axes: int, squared: Array, q: Array, reach: Number) -> Array
     - `q`: the screening of the other axes; zero or positive.
     """
     is_zero, flat = squared == 0, q == 0
-    s = _root(squared)
+    s = root(squared)
     x, y = q * reach, s * reach
     total = squared + q * q
     total = jnp.where(total == 0, 1, total)
     if axes == 3:  # the integral of sin(s r) exp(-q r) / s
-        direct = reach**2 / 2 * _sinc(y / 2) ** 2
-        screened = (-jnp.expm1(-x) + jnp.exp(-x) * (2 * jnp.sin(y / 2) ** 2 - x * _sinc(y))) / total
+        direct = reach**2 / 2 * sinc(y / 2) ** 2
+        screened = (-jnp.expm1(-x) + jnp.exp(-x) * (2 * jnp.sin(y / 2) ** 2 - x * sinc(y))) / total
         return jnp.where(flat, direct, screened)
     safe = jnp.where(flat, 1, q)
     if axes == 2:
@@ -153,12 +179,12 @@ def screened_symbol(axes: int, squared: Array, q: Array, reach: Number) -> Array
         z = safe * reach
         screened = (1 + y * y * bessel * k0(z) - z * k1(z) * j0(y)) / total
         return jnp.where(flat, direct, screened)
-    direct = reach**2 * (_sinc(y / 2) ** 2 / 2 - _sinc(y))
-    screened = (1 - jnp.exp(-x) * (jnp.cos(y) - y * y * _sinc(y) / (safe * reach))) / total
+    direct = reach**2 * (sinc(y / 2) ** 2 / 2 - sinc(y))
+    screened = (1 - jnp.exp(-x) * (jnp.cos(y) - y * y * sinc(y) / (safe * reach))) / total
     return jnp.where(flat, direct, screened)
 
 
-def _sinc(x: Array) -> Array:
+def sinc(x: Array) -> Array:
     return jnp.sinc(x / math.pi)
 
 
@@ -213,14 +239,18 @@ class PoissonKernel(AbstractGreen):
 
     method: Method = eqx.field(static=True, converter=as_method, default="truncated")
 
+    @property
+    def resonance(self) -> None:
+        return None
+
     def odd_axes(self, ndim: int) -> tuple[int | None, ...]:
         return (None,)
 
     def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number) -> Array:
-        return -screened_symbol(axes, squared, _root(periodic), reach)
+        return -screened_symbol(axes, squared, root(periodic), reach)
 
     def sampled(self, squared: Array, periodic: Array, spacing: Sequence[Number]) -> Array:
-        return -screened_values(squared, _root(periodic), spacing)
+        return -screened_values(squared, root(periodic), spacing)
 
 
 class YukawaKernel(AbstractGreen):
@@ -244,6 +274,10 @@ class YukawaKernel(AbstractGreen):
     def __check_init__(self):
         check_number("screening", self.screening, positive=True)
 
+    @property
+    def resonance(self) -> None:
+        return None
+
     def odd_axes(self, ndim: int) -> tuple[int | None, ...]:
         return (None,)
 
@@ -255,66 +289,6 @@ class YukawaKernel(AbstractGreen):
 
     def _screening(self, periodic: Array) -> Array:
         return jnp.sqrt(periodic + jnp.square(jnp.asarray(self.screening, periodic.dtype)))
-
-
-class HelmholtzKernel(AbstractGreen):
-    """The outgoing Green's function of the Helmholtz equation: the solution u of `(-κ² - ∇²) u = f` that radiates.
-
-    The kernel is `exp(iκr) / 4πr`, for complex fields with three open axes. Waves have the time factor `exp(-iωt)`.
-
-    **Arguments:**
-
-    - `wavenumber`: κ, a real number with the unit 1/length. It may be traced, as in `YukawaKernel`.
-    - `method`: the same as in `PoissonKernel`.
-    """
-
-    wavenumber: Number
-    method: Method = eqx.field(static=True, converter=as_method, default="truncated")
-    is_complex: ClassVar[bool] = True
-
-    def __check_init__(self):
-        check_number("wavenumber", self.wavenumber)
-
-    def odd_axes(self, ndim: int) -> tuple[int | None, ...]:
-        return (None,)
-
-    def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number) -> Array:
-        if axes != 3:
-            raise ValueError(f"`open` must name three open axes for `HelmholtzKernel`; got {axes}.")
-        # The integral of sin(s r) exp(iκr) / s up to the reach, as a difference of two integrals without singularities.
-        kappa = jnp.asarray(self.wavenumber, squared.dtype)
-        s = _root(squared)
-
-        def integral(k: Array) -> Array:  # of exp(ikr)
-            half = k * reach / 2
-            return _wave(half, reach * _sinc(half))
-
-        safe = jnp.where(s == 0, 1, s)
-        waves = (integral(kappa + s) - integral(kappa - s)) / lax.complex(jnp.zeros_like(safe), 2 * safe)
-        return jnp.where(s == 0, _first_moment(kappa * reach) * reach**2, waves)
-
-    def sampled(self, squared: Array, periodic: Array, spacing: Sequence[Number]) -> Array:
-        if len(spacing) != 3:
-            raise ValueError(f"`open` must name three open axes for `HelmholtzKernel`; got {len(spacing)}.")
-        kappa = jnp.asarray(self.wavenumber, squared.dtype)
-        here = squared == 0
-        r = jnp.sqrt(jnp.where(here, 1, squared))
-        centre = lax.complex(jnp.broadcast_to(mean_of_inverse(spacing), r.shape), jnp.broadcast_to(kappa, r.shape))
-        return jnp.where(here, centre, _wave(kappa * r, 1 / r)) / (4 * math.pi)
-
-
-def _wave(phase: Array, amplitude: Array) -> Array:
-    return lax.complex(amplitude * jnp.cos(phase), amplitude * jnp.sin(phase))
-
-
-def _first_moment(x: Array) -> Array:
-    """Return the integral of `t exp(ixt)` from 0 to 1."""
-    safe = jnp.where(jnp.abs(x) < 0.5, 1, x)
-    half = safe / 2
-    far = (_wave(safe, jnp.ones_like(safe)) - _wave(half, _sinc(half))) / lax.complex(jnp.zeros_like(safe), safe)
-    terms = [x**k / (math.factorial(k) * (k + 2)) for k in range(13)]
-    real, imag = (sum((-1) ** (k // 2) * terms[k] for k in range(first, 13, 2)) for first in (0, 1))
-    return jnp.where(jnp.abs(x) < 0.5, lax.complex(real, imag), far)
 
 
 class BiotSavartKernel(AbstractGreen):
@@ -330,19 +304,23 @@ class BiotSavartKernel(AbstractGreen):
 
     method: Method = eqx.field(static=True, converter=as_method, default="truncated")
 
+    @property
+    def resonance(self) -> None:
+        return None
+
     def odd_axes(self, ndim: int) -> tuple[int | None, ...]:
         if ndim != 3:
             raise ValueError(f"`fft` must transform a grid of three axes, for a curl; got a grid of {ndim} axes.")
         return (0, 1, 2)
 
     def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number) -> Array:
-        return screened_symbol(axes, squared, _root(periodic), reach)
+        return screened_symbol(axes, squared, root(periodic), reach)
 
     def sampled(self, squared: Array, periodic: Array, spacing: Sequence[Number]) -> Array:
-        return screened_values(squared, _root(periodic), spacing)
+        return screened_values(squared, root(periodic), spacing)
 
 
-def _root(squared: Array) -> Array:
+def root(squared: Array) -> Array:
     """Return the square root; its derivative at zero is zero."""
     is_zero = squared == 0
     return jnp.where(is_zero, 0, jnp.sqrt(jnp.where(is_zero, 1, squared)))
