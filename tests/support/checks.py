@@ -313,6 +313,9 @@ def spectral(backend, *, everything: bool = False) -> None:
         found = [some(field), some.inverse(some(field)), some.H(some(field))]
         found += [dops.spectral.Gradient(fft)(field[0]), dops.spectral.Resample(fft, (6, 12, 13))(field)]
 
+        convolution = dops.spectral.Convolution(fft, dops.spectral.PoissonKernel(), ("x", "z"))
+        found += [convolution(field), convolution.T(field)]
+
         def energy(field):
             return jnp.sum(equation.transform.inverse(equation(0.0, equation.transform(field))) ** 2)
 
