@@ -67,7 +67,7 @@ def _second(x: Array, order: int) -> Array:
 
     The path from -∞ to ∞ + iπ passes through the saddle point, so the trapezoidal rule converges exponentially.
     """
-    step, nodes, near = 0.05, 500, jnp.minimum(x, _FAR)
+    step, nodes, near = 0.05, 400, jnp.minimum(x, _FAR)
 
     def add(i: Array, total: Array) -> Array:
         t = ((i - nodes) * step).astype(x.dtype)

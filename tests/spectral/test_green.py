@@ -135,7 +135,7 @@ def test_outgoing_waves_with_periodic_axes(axes, mode, wavenumber):
     """Waves along the periodic axis are longer or shorter than `2π / κ`: they radiate or decay along the others."""
     errors, shape = {}, [4, 6, 6]
     for axis in axes:
-        shape[axis] = 40
+        shape[axis] = 40 if len(axes) == 1 else 30
     for method, factor in (("truncated", 1), ("sampled", 1), ("sampled", 2)):
         grid = tuple(factor * n if axis in axes else n for axis, n in enumerate(shape))
         fft = transform((2, 2), grid, real=False, lengths=(1.0, 1.2, 1.1))
@@ -151,7 +151,7 @@ def test_outgoing_waves_with_periodic_axes(axes, mode, wavenumber):
         kernel = spectral.HelmholtzKernel(wavenumber, method)
         got = fft.decomposition.gather(spectral.Convolution(fft, kernel, axes)(f + 0j))
         errors[method, factor] = np.abs(got - expected).max() / np.abs(expected).max()
-    assert errors["truncated", 1] < 1e-9
+    assert errors["truncated", 1] < 1e-6  # The Gaussian itself has this resolution.
     assert 3.3 < errors["sampled", 1] / errors["sampled", 2] < 4.7
 
 
