@@ -274,13 +274,15 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Arra
         is_lost |= reason == Reason.NOT_FINITE.value
         return (fields.select(is_lost, jnp.nan, projected(x)), pair[1]), tuple(found)
 
-    (x, _), found = lax.custom_linear_solve(
+    # In JAX 0.12, pyright infers that `custom_linear_solve` never returns.
+    solution: Any = lax.custom_linear_solve(
         apply,
         lax.optimization_barrier((right, scale)),
         lambda _, pair: solve(operator, precondition, pair),
         lambda _, pair: solve(_transposed(operator, b), _transposed_preconditioner(precondition, b), pair),
         has_aux=True,
     )
+    (x, _), found = solution
     residuals, iterations, reason = found
     reason = jnp.where(incompatible, Reason.INCOMPATIBLE.value, reason)
     return _lost(fields, incompatible, projected(start + x)), residuals, iterations, reason

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
 
+import jax
 import pytest
 import yaml
 
@@ -106,3 +107,22 @@ def test_titles_of_the_gallery_fit_its_navigation():
     assert [title for title in titles if len(title) > 64] == []
     examples = {path.stem for path in gallery.EXAMPLES.glob("*.py")} - {"options"}
     assert {entry.name for entry in gallery.ENTRIES} == examples
+
+
+@pytest.mark.parametrize("built_by_ci", [True, False])
+def test_the_page_of_versions_lists_the_versions_of_each_environment(monkeypatch, tmp_path, built_by_ci):
+    tool = load("versions")
+    if built_by_ci:
+        # The tool runs the Python of this folder, so that the second column equals the first one.
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        (tmp_path / "bin" / "python").chmod(0o755)
+        monkeypatch.setenv("DECOMPOPS_OLDEST", str(tmp_path))
+    else:
+        monkeypatch.delenv("DECOMPOPS_OLDEST", raising=False)
+    text = (ROOT / "docs" / "versions.md").read_text()
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="versions.md"))
+    shown = tool.on_page_markdown(text, page=page)
+    assert f"| JAX |{f' {jax.__version__} |' * (2 if built_by_ci else 1)}\n" in shown
+    assert ("not built by continuous integration" in shown) is not built_by_ci
+    assert tool.on_page_markdown("text", page=SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))) == "text"

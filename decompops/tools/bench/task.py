@@ -73,7 +73,7 @@ def wavenumbers(task: Task, *, half: bool, order: tuple[int, ...] = ()) -> list[
     order = order or tuple(range(ndim))
     kinds = [np.fft.fftfreq] * (ndim - 1) + [np.fft.rfftfreq if half else np.fft.fftfreq]
     modes = [kind(n, 1 / n).astype(task.dtype) for kind, n in zip(kinds, task.shape)]
-    return [np.expand_dims(k, [i for i in range(ndim) if order[i] != axis]) for axis, k in enumerate(modes)]
+    return [np.expand_dims(k, tuple(i for i in range(ndim) if order[i] != axis)) for axis, k in enumerate(modes)]
 
 
 def pair(task: Task, library: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
