@@ -21,6 +21,8 @@ os.environ.setdefault("DECOMPOPS_BACKEND", "xla")
 
 # LLVM's optimisations would take most of the time, here and in the processes that tests start.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+# A warning about something that JAX will remove is an error in the processes that tests start, too.
+os.environ["PYTHONWARNINGS"] = "error::DeprecationWarning,error::FutureWarning"
 # Without files of bytecode, each of the hundreds of processes that tests start would compile all modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
