@@ -53,7 +53,7 @@ class Multigrid(AbstractDerivable):
     which cells are wide, or the coefficient is small, are coarsened later than the others. The coarsest grids are whole
     on every device, and the last is solved exactly. Grids of any size are coarsened.
 
-    As a matrix, the cycle is symmetric and positive. It is built from the diagonal of a tensor coefficient.
+    As a matrix, a V-cycle is symmetric and positive. It is built from the diagonal of a tensor coefficient.
 
     !!! example
 
@@ -91,12 +91,14 @@ class Multigrid(AbstractDerivable):
         - `operator`: the operator to invert, with real coefficients.
         - `degree`: the degree of the polynomial that smooths before and after each coarse correction. A cycle costs
             about `2 * degree + 1` applications of the operator.
+        - `cycle`: "V" visits each coarse grid once; "W" visits it twice for each visit of the next finer grid. Both are
+            symmetric. "W" can take fewer steps where a jumps, but may be indefinite for random coefficients.
         - `anisotropy`: for each axis, the typical size of a along it, relative to the other axes, such as
             `(1, 1, 1000)`. It decides which axes are coarsened first. `None` to measure it. Inside of `jax.jit`, where
             it cannot be measured, `None` stands for equal sizes.
 
         **Raises:** `TypeError` if `operator` is not a `Diffusion` with real coefficients; `ValueError` if `degree` is
-        below one, and if `anisotropy` is not one positive number for each axis.
+        below one, for another `cycle`, and if `anisotropy` is not one positive number for each axis.
 
         An instance `cycle` is called as `cycle(f)`.
 
