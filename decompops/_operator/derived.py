@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 from jax import Array
-from jaxtyping import Shaped
+from jaxtyping import Bool, Shaped
 
 from .._common.remember import keep_if_traced
 from .._core.structure import Structure
@@ -117,6 +117,11 @@ class Derived(AbstractDerivable):
     def null_space(self) -> str | None:
         """What `decompops.solve` needs to know of the operator. Its transpose maps the same fields to zero."""
         return getattr(self.operator, "null_space", None)
+
+    @property
+    def open_cells(self) -> Bool[Array, "*grid"] | None:
+        """The cells that `decompops.solve` solves in; `None` for all. The transpose has the same."""
+        return getattr(self.operator, "open_cells", None)
 
     @property
     def title(self) -> str:

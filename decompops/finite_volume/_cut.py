@@ -1,7 +1,7 @@
 """`Cut`: arrays of a grid with separate axes for blocks and for the cells of a block."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -105,6 +105,13 @@ class Cut:
             shape[self.position(axis) - 1], entries[self.position(axis) - 1] = values.shape[0], name
         values = values.reshape(shape)
         return values if self.local else place(values, NamedSharding(self.mesh, PartitionSpec(*entries)))
+
+
+def scaled(lines: Sequence[Array], x: Array) -> Array:
+    """Return the product of lines and a split array, in the dtype of the array."""
+    for line in lines:
+        x = line.astype(x.dtype) * x
+    return x
 
 
 def times(weight: Array, x: Array) -> Array:

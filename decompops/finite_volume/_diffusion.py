@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Float, Inexact, Shaped
+from jaxtyping import Bool, Float, Inexact, Shaped
 
 from .._common.blocks import axis_names
 from .._common.box import Number
@@ -20,11 +20,12 @@ from .._core.decomposition import Decomposition
 from .._core.layout import check_global
 from .._core.structure import Structure
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
-from .._operator.halo import HaloExchange
 from .._operator.placed import Placed
 from .._operator.unbound import OperatorDecomposition
-from ._cut import Cut, times
+from ._body import Body, at_centres, beside, check_body, check_values
+from ._cut import Cut, scaled, times
 from ._geometry import AxisCells, Boundary, Geometry, geometry_of
+from ._immersed import CutCells, Links, immersed
 from ._network import Network, specs_of
 
 
@@ -57,6 +58,7 @@ class Diffusion(AbstractDerivable):
 
     network: Network
     cross: tuple[Array, ...]  # One extended field for each pair of axes, (x, y), (x, z), (y, z); empty without tensor.
+    around: CutCells | Links | None  # The grid around a body.
     geometry: Geometry
     has_reaction: bool = eqx.field(static=True)
 
@@ -68,6 +70,7 @@ class Diffusion(AbstractDerivable):
         *,
         boundary: Boundary | Sequence[Boundary] = "periodic",
         cells: Sequence[AxisCells] | None = None,
+        body: Body | None = None,
     ):
         """**Arguments:**
 
@@ -81,10 +84,11 @@ class Diffusion(AbstractDerivable):
             nonzero values at walls, see `source`.
         - `cells`: for each axis `None` for cells of equal widths, `decompops.Cells`, or an array of n relative widths,
             which may be traced. They are scaled to fill the box. `None` for equal widths along all axes.
+        - `body`: a `Body` that u does not enter. a must be positive in it, too, and must not be a tensor.
 
-        The arrays of the operator depend on a and c: to differentiate by a, build the operator in the function that you
-        differentiate. With numbers for a and c, the operator has the default float dtype. Results have the dtype to
-        which the dtypes of the operator and of the field promote.
+        The arrays of the operator depend on a, c and the body: to differentiate by a, build the operator in the
+        function that you differentiate. With numbers for a and c, the operator has the default float dtype. Results
+        have the dtype to which the dtypes of the operator and of the field promote.
 
         **Raises:** `TypeError` if `decomposition` is not a `Decomposition`; `ValueError` for coefficients that do not
         have the shape of the grid, and for an unknown `boundary` or `cells`.
@@ -112,7 +116,10 @@ class Diffusion(AbstractDerivable):
                     f"`{name}` must be a number or an array of shape {' or '.join(map(str, fields))} with ndim = "
                     f"{len(shape)} and shape = {shape}; got shape {value.shape}.".replace("'", "")
                 )
-        self.network, self.cross = _assembled(self.geometry, *coefficients)
+            if name == "a" and body is not None and len(lead) == 2:
+                raise ValueError(f"`a` must not be a tensor where a `body` is given; got shape {value.shape}.")
+        check_body(self.geometry, body)
+        self.network, self.cross, self.around = _assembled(self.geometry, body, *coefficients)
 
     @property
     def decomposition(self) -> OperatorDecomposition:
@@ -120,14 +127,21 @@ class Diffusion(AbstractDerivable):
 
     @property
     def null_space(self) -> Literal["constants"] | None:
-        """The fields that the operator maps to zero: "constants", or `None` if there are none."""
+        """The fields that the operator maps to zero: "constants" on open cells, or `None` if there are none."""
         kinds = {kind for pair in self.geometry.conditions for kind in pair or ()}
+        kinds |= {"dirichlet"} if isinstance(self.around, Links) else set()
         return None if self.has_reaction or kinds & {"dirichlet", "robin"} else "constants"
 
     @property
+    def open_cells(self) -> Bool[Array, "*grid"] | None:
+        """Whether each cell is connected to others, outside of the body; `None` without a body."""
+        return None if self.around is None else self.around.open_cells
+
+    @property
     def volumes(self) -> Float[Array, "*grid"]:
-        """The volumes of the cells divided by their mean volume; zero in the padding."""
-        return _volumes(self.geometry, jnp.finfo(self.network.faces[0].dtype).dtype)
+        """The volumes of the cells outside of the body, over the mean volume of cells; zero in the padding."""
+        volumes = _volumes(self.geometry, jnp.finfo(self.network.faces[0].dtype).dtype)
+        return volumes if self.around is None else times(self.around.volumes, volumes)
 
     @property
     def specs(self) -> "Diffusion":
@@ -155,14 +169,16 @@ class Diffusion(AbstractDerivable):
         y = (_applied if local else _in_program)(self, jnp.conj(x) if form.conjugated else x, local)
         return jnp.conj(y) if form.conjugated else y
 
-    def source(self, *values: Any) -> Inexact[Array, "*field"]:
-        """Return the field that values g at walls add to the right-hand side.
+    def source(self, *values: Any, body: Any = None) -> Inexact[Array, "*field"]:
+        """Return the field that values g at walls, and on the surface of the body, add to the right-hand side.
 
         **Arguments:**
 
         - `values`: for each axis `None`, or a pair of values at its two walls: u at a "dirichlet" wall, the flux
             `a ∂u/∂n` with the outward derivative at a "neumann" wall, g at a Robin wall. Each is a number, or an array
             over the other axes, such as `(nx, nz)` at a wall across y, or with batch axes before them.
+        - `body`: u on the surface of a "dirichlet" body, or the flux `a ∂u/∂n` into a "neumann" body: a number, a
+            function of the coordinates as for `Body`, or a field of shape `(*batch, *shape)`, which is interpolated.
 
         **Returns:** the field. Like results of the operator, it includes the factor `volumes`.
 
@@ -177,7 +193,15 @@ class Diffusion(AbstractDerivable):
             if given is not None and (pair is None or not isinstance(given, tuple | list) or len(given) != 2):
                 rule = "None along a periodic axis" if pair is None else "None or a pair of values at the two walls"
                 raise ValueError(f"`values` must be {rule}, {name}; got {given!r}.")
-        return _source(self, tuple((0.0, 0.0) if given is None else tuple(given) for given in values))
+        total = _source(self, tuple((0.0, 0.0) if given is None else tuple(given) for given in values))
+        if body is None:
+            return total
+        if self.around is None:
+            raise ValueError("`body` must be None for an operator without a body; pass `body=` to `Diffusion`.")
+        if not isinstance(body, int | float | complex) and jnp.ndim(body):
+            check_values("body", self.geometry, body)
+        term = _body_source(self, body)
+        return aligned(total, term).astype(term.dtype) + term
 
 
 @eqx.filter_jit
@@ -191,52 +215,38 @@ def _volumes(geometry: Geometry, dtype: Any) -> Array:
 
 
 @eqx.filter_jit
-def _assembled(geometry: Geometry, a: Array, c: Array | None) -> tuple[Network, tuple[Array, ...]]:
-    """Return the network of the diagonal of a and of c, and the extended fields of the other entries of a."""
+def _assembled(
+    geometry: Geometry, body: Body | None, a: Array, c: Array | None
+) -> tuple[Network, tuple[Array, ...], CutCells | Links | None]:
+    """Return the network of the diagonal of a and of c, the extended fields of the other entries of a, and the body."""
     dec, cut, ndim = geometry.decomposition, geometry.cut(local=False), geometry.decomposition.ndim
     real = jnp.finfo(a.dtype).dtype
     whole = lambda x: Placed(dec)(x if x.ndim else jnp.broadcast_to(x, dec.shape))
     entry = lambda i, j: a[i, j] if a.ndim == ndim + 2 else a[i] if a.ndim == ndim + 1 else a
     is_tensor = a.ndim == ndim + 2
     faces = tuple(_conductances(geometry, cut, axis, whole(entry(axis, axis)), is_tensor) for axis in range(ndim))
-    volumes = lambda x: cut.merge(_product(geometry.volumes(range(ndim), cut, real), cut.split(x)))
+    volumes = lambda x: cut.merge(scaled(geometry.volumes(range(ndim), cut, real), cut.split(x)))
     reaction = None if c is None else volumes(whole(c))
     network = Network(dec, geometry.periodic, faces, reaction)
     pairs = [(i, j) for i in range(ndim) for j in range(i + 1, ndim)] if is_tensor else []
     cross = tuple(network.exchange(volumes(whole((a[i, j] + a[j, i]) / 2))) for i, j in pairs)
-    return network, cross
-
-
-def _product(lines: Sequence[Array], x: Array) -> Array:
-    for line in lines:
-        x = line.astype(x.dtype) * x
-    return x
+    around = None
+    if body is not None:
+        network, around = immersed(network, geometry, body, lambda axis: whole(entry(axis, axis)))
+    return network, cross, around
 
 
 def _conductances(geometry: Geometry, cut: Cut, axis: int, a: Array, is_tensor: bool) -> Array:
     """Return the conductance of each face across `axis`: flux per difference of u, area and mean volume."""
-    dec, ndim, cells = geometry.decomposition, geometry.decomposition.ndim, cut.core[axis]
-    halo = tuple((1, 1) if i == axis else (0, 0) for i in range(ndim))
-    extended = HaloExchange(dec, halo, periodic=geometry.periodic)(a)
-    extended = cut.split(extended, {axis: cells + 2})
-    for other, n in enumerate(dec.shape):  # Outside of the grid, a must not be zero: its inverse has no derivative.
-        numbers = cut.numbers(other, *halo[other])
-        inside = (numbers <= n if geometry.periodic[axis] and other == axis else numbers < n) & (
-            (numbers >= 0) | geometry.periodic[other]
-        )
-        if not inside.all():
-            extended = jnp.where(cut.line(inside, other), extended, jnp.ones_like(extended))
-    before, behind = cut.slice(extended, axis, 0, cells + 1), cut.slice(extended, axis, 1, cells + 2)
-    real = jnp.finfo(a.dtype).dtype
-    found = geometry.faces(axis, cut, real)
-    below, above, live, resistance = (cut.line(values, axis).astype(a.dtype) for values in found)
+    before, behind = beside(geometry, cut, axis, a)  # Outside of the grid, a is one: its inverse has a derivative.
+    faces = geometry.faces(axis, cut, jnp.finfo(a.dtype).dtype)
+    below, above = (cut.line(values, axis).astype(a.dtype) for values in faces[:2])
     if is_tensor:
         distance = below + above
         total = distance * distance / (below * before + above * behind)
     else:
         total = below / before + above / behind
-    lines = geometry.volumes([other for other in range(ndim) if other != axis], cut, real)
-    return cut.merge(_product(lines, live / (total + resistance) / geometry.mean_width(axis, real).astype(a.dtype)))
+    return cut.merge(geometry.conductances(axis, total, cut))
 
 
 def _applied(operator: Diffusion, x: Array, local: bool) -> Array:
@@ -252,7 +262,8 @@ def _applied(operator: Diffusion, x: Array, local: bool) -> Array:
             weights = cut.split(next(pairs), {axis: cells + 2 for axis, cells in enumerate(cut.core)})
             total += _mixed(operator.geometry, cut, i, j, weights, extended, real)
             total += _mixed(operator.geometry, cut, j, i, weights, extended, real)
-    return cut.merge(cut.clear(total))
+    total = cut.merge(cut.clear(total))
+    return total if operator.open_cells is None else times(operator.open_cells, total)
 
 
 _in_program = eqx.filter_jit(_applied)
@@ -293,14 +304,24 @@ def _source(operator: Diffusion, values: tuple[tuple[Any, Any], ...]) -> Array:
             line = cut.line(at_wall, axis)
             if kind == "neumann":
                 others = [other for other in range(dec.ndim) if other != axis]
-                weight = _product(geometry.volumes(others, cut, real), line / geometry.mean_width(axis, real))
+                weight = scaled(geometry.volumes(others, cut, real), line / geometry.mean_width(axis, real))
                 weight = weight * jnp.ones_like(cut.split(total), real)
+                if operator.around is not None:
+                    weight = weight * operator.around.sides(axis, cut)[wall]
             else:
                 weight = line.astype(dtype) * faces[wall]
                 weight = weight if coefficient is None else weight / jnp.asarray(coefficient, dtype)
             term = times(cut.merge(weight), _at_wall(dec, axis, given, dtype))
             total = aligned(total, term).astype(term.dtype) + term
     return total
+
+
+@eqx.filter_jit
+def _body_source(operator: Diffusion, values: Any) -> Array:
+    dec, dtype = operator.decomposition, operator.network.faces[0].dtype
+    if not callable(values) and not jnp.ndim(values):
+        values = jnp.broadcast_to(jnp.asarray(values, dtype), dec.shape)
+    return operator.around.source(operator.geometry, at_centres(operator.geometry, values, jnp.finfo(dtype).dtype))
 
 
 def _at_wall(dec: Decomposition, axis: int, values: Any, dtype: Any) -> Array:

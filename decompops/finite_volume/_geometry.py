@@ -1,20 +1,23 @@
 """`Geometry`: cells, faces and walls along each axis of a grid; and `Robin`, a boundary condition."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Float, Inexact
 
 from .._basis.cells import Cells
 from .._common.blocks import axis_names
 from .._common.box import Number
+from .._common.broadcast import along
 from .._common.check import check_number
+from .._common.placement import place
 from .._core.decomposition import Decomposition
-from ._cut import Cut
+from ._cut import Cut, scaled
 
 
 class Robin(eqx.Module):
@@ -94,6 +97,25 @@ class Geometry(eqx.Module):
         length = jnp.asarray(self.decomposition.box_lengths[axis], dtype)
         return length / jnp.asarray(self.decomposition.shape[axis], dtype)
 
+    def sampled(self, function: Callable[..., Array], dtype: Any, *, corners: bool) -> Inexact[Array, "..."]:
+        """Return the values of a function of the coordinates at the centres of the cells, or at the corners.
+
+        A block of n cells has n + 1 corners along each axis, so neighbouring blocks both hold those between them.
+        """
+        dec, cut, lines = self.decomposition, self.cut(local=False), []
+        shape = tuple(parts * (cells + corners) for parts, cells in zip(cut.blocks.parts, cut.core))
+        for axis, n in enumerate(dec.shape):
+            widths, numbers = self.relative(axis, dtype), cut.numbers(axis, 0, int(corners))
+            edges = jnp.concatenate([jnp.zeros(1, dtype), jnp.cumsum(widths)])
+            points = edges if corners else edges[:-1] + widths / 2
+            # A periodic function may have rounding errors: the corners at both ends are the same.
+            points = points[numbers % n if self.periodic[axis] else np.minimum(numbers, len(points) - 1)]
+            line = along((points * self.mean_width(axis, dtype)).reshape(-1), axis - dec.ndim, dec.ndim)
+            names = [name if i == axis else None for i, name in enumerate(cut.blocks.names)]
+            lines.append(place(line, NamedSharding(dec.mesh, PartitionSpec(*names))))
+        values = jnp.broadcast_to(jnp.asarray(function(*lines)), shape)
+        return place(values, NamedSharding(dec.mesh, dec.spec()))
+
     def volumes(self, axes: Sequence[int], cut: Cut, dtype: Any) -> list[Array]:
         """Return the relative widths along `axes` as lines; zero in the padding. Lines of ones are left out."""
         found = []
@@ -119,6 +141,17 @@ class Geometry(eqx.Module):
                 if coefficient is not None:
                     resistance = jnp.where(numbers == wall, 1 / jnp.asarray(coefficient, dtype), resistance)
         return Faces(below, above, jnp.asarray(live, dtype), resistance)
+
+    def conductances(self, axis: int, resistance: Array, cut: Cut) -> Array:
+        """Return the conductance of each face across an axis, over the mean volume of cells, as a split array.
+
+        `resistance` is the length over a, between the two centres. The resistance of Robin walls is added.
+        """
+        dtype = resistance.dtype
+        real = jnp.finfo(dtype).dtype
+        _, _, live, at_walls = (cut.line(values, axis).astype(dtype) for values in self.faces(axis, cut, real))
+        areas = self.volumes([other for other in range(self.decomposition.ndim) if other != axis], cut, real)
+        return scaled(areas, live / (resistance + at_walls) / self.mean_width(axis, real).astype(dtype))
 
 
 def geometry_of(decomposition: Any, boundary: Any, cells: Any) -> Geometry:

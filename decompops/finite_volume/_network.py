@@ -48,13 +48,7 @@ class Network(eqx.Module):
         """Raise `ValueError` unless the arrays of the network are blocks."""
         blocks = self.decomposition.blocks()
         for axis, weights in enumerate(self.faces):
-            wanted = tuple(n + (i == axis) for i, n in enumerate(blocks.block_shape))
-            if weights.shape[-blocks.ndim :] != wanted:
-                raise ValueError(
-                    "`.local(block)` must use the block of the operator's own arrays; got whole arrays. Pass the "
-                    "operator through the `shard_map`: `jax.shard_map(lambda operator, block: operator.local(block), "
-                    "mesh=mesh, in_specs=(operator.specs, spec), out_specs=spec)(operator, u)`."
-                )
+            check_block(weights, tuple(n + (i == axis) for i, n in enumerate(blocks.block_shape)))
 
     def pairs(self, cut: Cut) -> list[tuple[Array, Array]]:
         """Return, for each grid axis, the conductances of the lower and of the upper face of each cell."""
@@ -83,6 +77,16 @@ class Network(eqx.Module):
     def __call__(self, x: Inexact[Array, "*field"], *, local: bool = False) -> Inexact[Array, "*field"]:
         cut = self.cut(local=local)
         return cut.merge(cut.clear(self.of_extended(self.extended(x, cut), cut)))
+
+
+def check_block(array: Array, shape: tuple[int, ...]) -> None:
+    """Raise `ValueError` unless an array of an operator ends in the axes of one block, of the given shape."""
+    if array.shape[-len(shape) :] != shape:
+        raise ValueError(
+            "`.local(block)` must use the block of the operator's own arrays; got whole arrays. Pass the operator "
+            "through the `shard_map`: `jax.shard_map(lambda operator, block: operator.local(block), mesh=mesh, "
+            "in_specs=(operator.specs, spec), out_specs=spec)(operator, u)`."
+        )
 
 
 def specs_of(module: Any, decomposition: Decomposition) -> Any:

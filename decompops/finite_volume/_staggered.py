@@ -20,13 +20,16 @@ from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.halo import HaloExchange
 from .._operator.placed import Placed
 from .._operator.unbound import OperatorDecomposition
+from ._body import Body, check_body, open_fractions
 from ._cut import Cut, times
 from ._geometry import AxisCells, Geometry, geometry_of
-from ._network import specs_of
+from ._network import check_block, specs_of
 
 
-# The boundary conditions along an axis. At "neumann" walls, the component of a vector through the wall is zero.
-Walls = Literal["periodic", "neumann"]
+Side = Literal["dirichlet", "neumann"]
+# The conditions of p along an axis. At "neumann" walls, the component of a vector through the wall is zero. At a
+# "dirichlet" side, p is zero.
+Sides = Literal["periodic"] | Side | tuple[Side, Side]
 
 
 class _AbstractStaggered(AbstractDerivable):
@@ -34,8 +37,10 @@ class _AbstractStaggered(AbstractDerivable):
 
     if TYPE_CHECKING:  # Type checkers treat an `AbstractVar` as a constructor argument.
         geometry: ClassVar[Geometry]
+        openings: ClassVar[Array | None]
     else:
         geometry: AbstractVar[Geometry]
+        openings: AbstractVar[Array | None]
     is_gradient: ClassVar[bool]
 
     @property
@@ -57,8 +62,13 @@ class _AbstractStaggered(AbstractDerivable):
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
         to_faces = self.is_gradient != form.transposed
         x = _checked(self.geometry, x, to_faces=to_faces, local=local)
+        openings = self.openings
+        if local and openings is not None:
+            check_block(openings, self.geometry.decomposition.blocks().block_shape)
+        if openings is not None and self.is_gradient:
+            openings = jnp.where(openings == 0, openings, 1)  # A gradient has no area, only differences.
         run = _to_faces if to_faces else _to_cells
-        y = (run if local else _IN_PROGRAM[run])(self.geometry, x, local, is_gradient=self.is_gradient)
+        y = (run if local else _IN_PROGRAM[run])(self.geometry, openings, x, local, is_gradient=self.is_gradient)
         return y if self.is_gradient else -y
 
 
@@ -69,8 +79,12 @@ class Gradient(_AbstractStaggered):
     on faces have no component: entry 0 is zero along an axis with walls, and the other wall has no entry. Differences
     over the distance of the centres have errors of second order.
 
-    `Divergence(dec)(Gradient(dec)(p))` is exactly `-Diffusion(dec)(p)`. On cells of equal widths, `Divergence.T` is
-    exactly `-Gradient`. Otherwise `Divergence.T` is `-weights * Gradient`, with the `weights` of the gradient.
+    On a side where p is given, such as an outflow, the component through the side is free: entry 0 is the value on that
+    side, be it the lower or the upper one. Faces that are wholly in a body have no component either.
+
+    `Divergence(dec)(Gradient(dec)(p))` is exactly `-Diffusion(dec)(p)`, with the same conditions and the same body. On
+    cells of equal widths, without a body, `Divergence.T` is exactly `-Gradient`. Otherwise `Divergence.T` is
+    `-weights * Gradient`, with the `weights` of the gradient.
 
     !!! example
 
@@ -83,23 +97,27 @@ class Gradient(_AbstractStaggered):
     """
 
     geometry: Geometry
+    openings: Float[Array, "ndim *grid"] | None  # The open fraction of each face; `None` without a body.
     is_gradient: ClassVar[bool] = True
 
     def __init__(
         self,
         decomposition: Decomposition,
         *,
-        boundary: Walls | Sequence[Walls] = "periodic",
+        boundary: Sides | Sequence[Sides] = "periodic",
         cells: Sequence[AxisCells] | None = None,
+        body: Body | None = None,
     ):
         """**Arguments:**
 
         - `decomposition`: the grid, with the lengths of its box.
-        - `boundary`: "periodic" or "neumann" for all axes, or one of them for each axis.
+        - `boundary`: the conditions of p for all axes, or one entry for each axis: "periodic", "neumann", or a pair in
+            which one of the two sides is "dirichlet", for p = 0, and the other one "neumann".
         - `cells`: the cells along each axis, as in `Diffusion`.
+        - `body`: an impermeable `Body`, as in `Diffusion`.
 
-        **Raises:** `TypeError` if `decomposition` is not a `Decomposition`; `ValueError` for other conditions, and for
-        unknown `cells`.
+        **Raises:** `TypeError` if `decomposition` is not a `Decomposition`; `ValueError` for other conditions, for
+        unknown `cells`, and for a body that is not "neumann".
 
         An instance `gradient` is called as `gradient(p)`.
 
@@ -107,12 +125,12 @@ class Gradient(_AbstractStaggered):
 
         **Returns:** a vector field on the faces, of shape `(*batch, ndim, *shape)`. Its padding is zero.
         """
-        self.geometry = _walls_only(geometry_of(decomposition, boundary, cells), boundary)
+        self.geometry, self.openings = _staggered(decomposition, boundary, cells, body)
 
     @property
     def weights(self) -> Float[Array, "ndim *grid"]:
-        """The volume between the two centres beside each face, over the mean volume of cells; zero at walls."""
-        return _weights(self.geometry)
+        """The open volume between the two centres beside each face, over the mean volume of cells; zero at walls."""
+        return _weights(self.geometry, self.openings)
 
 
 class Divergence(_AbstractStaggered):
@@ -123,14 +141,16 @@ class Divergence(_AbstractStaggered):
     """
 
     geometry: Geometry
+    openings: Float[Array, "ndim *grid"] | None
     is_gradient: ClassVar[bool] = False
 
     def __init__(
         self,
         decomposition: Decomposition,
         *,
-        boundary: Walls | Sequence[Walls] = "periodic",
+        boundary: Sides | Sequence[Sides] = "periodic",
         cells: Sequence[AxisCells] | None = None,
+        body: Body | None = None,
     ):
         """**Arguments** and **Raises** are those of `Gradient`.
 
@@ -141,13 +161,54 @@ class Divergence(_AbstractStaggered):
 
         **Returns:** a field of shape `(*batch, *shape)`. Its padding is zero.
         """
-        self.geometry = _walls_only(geometry_of(decomposition, boundary, cells), boundary)
+        self.geometry, self.openings = _staggered(decomposition, boundary, cells, body)
 
 
-def _walls_only(geometry: Geometry, boundary: Any) -> Geometry:
-    if any(kind != "neumann" for pair in geometry.conditions for kind in pair or ()):
-        raise ValueError(f'`boundary` must be "periodic" or "neumann" for vectors on faces; got {boundary!r}.')
-    return geometry
+def _staggered(decomposition: Any, boundary: Any, cells: Any, body: Any) -> tuple[Geometry, Array | None]:
+    """Return the geometry, and the open fractions of faces. Raises an error for an argument that is not valid."""
+    geometry = geometry_of(decomposition, boundary, cells)
+    pairs = [pair for pair in geometry.conditions if pair]
+    if any("robin" in pair or pair == ("dirichlet", "dirichlet") for pair in pairs):
+        raise ValueError(
+            '`boundary` must be "periodic", "neumann", or a pair of "neumann" and "dirichlet", along each axis, for '
+            f"vectors on faces: there is one entry for both sides of an axis; got {boundary!r}."
+        )
+    check_body(geometry, body)
+    if body is not None and body.boundary != "neumann":
+        raise ValueError(f'`body` must be "neumann" for vectors on faces; got {body.boundary!r}.')
+    return geometry, None if body is None else _openings(geometry, body)
+
+
+@eqx.filter_jit
+def _openings(geometry: Geometry, body: Body) -> Array:
+    """Return the open fraction of the face of each entry of a vector."""
+    cut, ndim, found = geometry.cut(local=False), geometry.decomposition.ndim, []
+    faces, _ = open_fractions(geometry, body, cut, jnp.zeros(()).dtype)
+    for axis, (fractions, cells) in enumerate(zip(faces, cut.core)):
+        own = cut.slice(fractions, axis, 0, cells)
+        if _is_open_above(geometry, axis):
+            upper = _before(geometry, cut.merge(cut.clear(cut.slice(fractions, axis, 1, cells + 1))), cut)
+            own = jnp.where(cut.line(cut.numbers(axis) == 0, axis), _lower(cut, upper, axis), own)
+        found.append(cut.merge(cut.clear(own)))
+    return jnp.stack(found, axis=-ndim - 1)
+
+
+def _is_open_above(geometry: Geometry, axis: int) -> bool:
+    """Whether entry 0 along an axis is the face at the upper side, where p is given."""
+    return (geometry.conditions[axis] or ("", ""))[1] == "dirichlet"
+
+
+def _exchange(geometry: Geometry) -> HaloExchange:
+    """Return the exchange of the layer before each block. Behind an open upper side is entry 0, as on a circle."""
+    ndim = geometry.decomposition.ndim
+    periodic = tuple(geometry.periodic[axis] or _is_open_above(geometry, axis) for axis in range(ndim))
+    return HaloExchange(geometry.decomposition, ((1, 0),) * ndim, periodic=periodic)
+
+
+def _before(geometry: Geometry, x: Array, cut: Cut) -> Array:
+    """Return the split blocks of a field, with one more layer before them."""
+    exchange = _exchange(geometry)
+    return cut.split(exchange.local(x) if cut.local else exchange(x), {i: n + 1 for i, n in enumerate(cut.core)})
 
 
 def _structures(geometry: Geometry, given: Structure | None, *, to_faces: bool) -> tuple[Structure, Structure]:
@@ -171,36 +232,58 @@ def _checked(geometry: Geometry, x: Any, *, to_faces: bool, local: bool) -> Arra
     return x if local else Placed(dec)(x)
 
 
+def _distances(geometry: Geometry, cut: Cut, axis: int, dtype: Any) -> tuple[Array, Array]:
+    """Return the distance of the centres beside the face of each entry, and 1 for faces with a flux, else 0."""
+    n, numbers = cut.blocks.lengths[axis], cut.numbers(axis)
+    below, above, live, _ = (values[:, : cut.core[axis]] for values in geometry.faces(axis, cut, dtype))
+    distances = below + above
+    if _is_open_above(geometry, axis):  # Half of the last cell, instead of half of the first one.
+        last = geometry.relative(axis, dtype)[n - 1] * geometry.mean_width(axis, dtype) / 2
+        distances, live = jnp.where(numbers == 0, last, distances), jnp.where(numbers == 0, 1, live)
+    return distances, jnp.where(jnp.asarray(numbers < n), live, 0)
+
+
 def _slopes(geometry: Geometry, cut: Cut, axis: int, dtype: Any, *, is_gradient: bool) -> list[Array]:
     """Return the lines whose product is the factor of the differences across the faces of an axis.
 
     The factor is 1 over the distance of the centres for a gradient, and the area over the mean volume for a divergence;
     zero on walls and in the padding.
     """
-    below, above, live, _ = (values[:, : cut.core[axis]] for values in geometry.faces(axis, cut, dtype))
-    n = cut.blocks.lengths[axis]
-    live = jnp.where(jnp.asarray(cut.numbers(axis) < n), live, 0)
+    distances, live = _distances(geometry, cut, axis, dtype)
     others = [other for other in range(cut.blocks.ndim) if other != axis]
     across = geometry.volumes(others, cut, dtype)
     if is_gradient:  # Padding along the other axes is cleared from the result.
-        return [cut.line(live / jnp.where(live > 0, below + above, 1), axis)]
+        return [cut.line(live / jnp.where(live > 0, distances, 1), axis)]
     return [cut.line(live / geometry.mean_width(axis, dtype), axis), *across]
 
 
-def _to_faces(geometry: Geometry, x: Array, local: bool, *, is_gradient: bool) -> Array:
+def _behind(geometry: Geometry, cut: Cut, axis: int, x: Array) -> Array:
+    """Return a split array, with zeros in place of entry 0 if the cell behind its face is outside of the grid."""
+    if not _is_open_above(geometry, axis):
+        return x
+    return times(cut.line(jnp.asarray(cut.numbers(axis) != 0, jnp.finfo(x.dtype).dtype), axis), x)
+
+
+def _to_faces(geometry: Geometry, openings: Array | None, x: Array, local: bool, *, is_gradient: bool) -> Array:
     """Return the differences of the two cells beside each face, times the factors of a gradient or of a divergence."""
     dec, cut = geometry.decomposition, geometry.cut(local=local)
-    exchange = HaloExchange(dec, ((1, 0),) * dec.ndim, periodic=geometry.periodic)
-    extended = cut.split(exchange.local(x) if local else exchange(x), {i: n + 1 for i, n in enumerate(cut.core)})
+    extended = _before(geometry, x, cut)
     real, found = jnp.finfo(x.dtype).dtype, []
-    at = lambda axis: _lower(cut, extended, axis)
-    here = at(None)
+    here = _lower(cut, extended, None)
     for axis in range(dec.ndim):
-        difference = here - at(axis)
-        for line in _slopes(geometry, cut, axis, real, is_gradient=is_gradient):
-            difference = times(line, difference)
+        difference = _behind(geometry, cut, axis, here) - _lower(cut, extended, axis)
+        for factor in _factors(geometry, openings, cut, axis, real, is_gradient=is_gradient):
+            difference = times(factor, difference)
         found.append(cut.merge(cut.clear(difference)))
     return jnp.stack(found, axis=-dec.ndim - 1)
+
+
+def _factors(
+    geometry: Geometry, openings: Array | None, cut: Cut, axis: int, real: Any, *, is_gradient: bool
+) -> list[Array]:
+    """Return `_slopes`, and the open fractions of the faces across an axis."""
+    lines = _slopes(geometry, cut, axis, real, is_gradient=is_gradient)
+    return lines if openings is None else [*lines, cut.split(openings[axis]).astype(real)]
 
 
 def _lower(cut: Cut, extended: Array, axis: int | None) -> Array:
@@ -211,25 +294,25 @@ def _lower(cut: Cut, extended: Array, axis: int | None) -> Array:
     return extended
 
 
-def _to_cells(geometry: Geometry, x: Array, local: bool, *, is_gradient: bool) -> Array:
+def _to_cells(geometry: Geometry, openings: Array | None, x: Array, local: bool, *, is_gradient: bool) -> Array:
     """Apply the transpose of `_to_faces`: the flux into each cell."""
     dec, cut = geometry.decomposition, geometry.cut(local=local)
     real, parts = jnp.finfo(x.dtype).dtype, []
     for axis in range(dec.ndim):
         flux = cut.clear(cut.split(x[..., axis, *(slice(None),) * dec.ndim]))
-        for line in _slopes(geometry, cut, axis, real, is_gradient=is_gradient):
-            flux = times(line, flux)
+        for factor in _factors(geometry, openings, cut, axis, real, is_gradient=is_gradient):
+            flux = times(factor, flux)
         parts.append(flux)
     extended = jnp.zeros((), x.dtype)
     for axis in range(-1, dec.ndim):
-        flux = sum(parts[1:], parts[0]) if axis < 0 else -parts[axis]
+        inward = [_behind(geometry, cut, i, part) for i, part in enumerate(parts)]
+        flux = sum(inward[1:], inward[0]) if axis < 0 else -parts[axis]
         widths = [(0, 0)] * flux.ndim
         for i in range(dec.ndim):
             widths[flux.ndim + cut.position(i)] = (0, 1) if i == axis else (1, 0)
         padded = jnp.pad(flux, widths)
         extended = padded if axis < 0 else extended + padded
-    exchange = HaloExchange(dec, ((1, 0),) * dec.ndim, periodic=geometry.periodic).T
-    extended = cut.merge(extended)
+    exchange, extended = _exchange(geometry).T, cut.merge(extended)
     return exchange.local(extended) if local else exchange(extended)
 
 
@@ -237,16 +320,14 @@ _IN_PROGRAM = {run: eqx.filter_jit(run) for run in (_to_faces, _to_cells)}
 
 
 @eqx.filter_jit
-def _weights(geometry: Geometry) -> Array:
+def _weights(geometry: Geometry, openings: Array | None) -> Array:
     dec, cut, dtype = geometry.decomposition, geometry.cut(local=False), jnp.zeros(()).dtype
     found = []
     for axis in range(dec.ndim):
-        below, above, live, _ = (values[:, : cut.core[axis]] for values in geometry.faces(axis, cut, dtype))
-        live = jnp.where(jnp.asarray(cut.numbers(axis) < dec.shape[axis]), live, 0)
-        total = cut.line(live * (below + above) / geometry.mean_width(axis, dtype), axis)
-        others = [other for other in range(dec.ndim) if other != axis]
+        distances, _ = _distances(geometry, cut, axis, dtype)
         ones = cut.clear(cut.split(Placed(dec)(jnp.ones(dec.shape, dtype))))
-        for line in [total, *geometry.volumes(others, cut, dtype)]:
-            ones = times(line, ones)
+        factors = _factors(geometry, openings, cut, axis, dtype, is_gradient=False)
+        for factor in [cut.line(distances, axis), *factors]:
+            ones = times(factor, ones)
         found.append(cut.merge(ones))
     return jnp.stack(found)

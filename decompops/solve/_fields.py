@@ -9,6 +9,7 @@ from jax import Array, lax
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from .._common.blocks import Blocks, MeshAxis, entry_names, flat_names
+from .._common.broadcast import aligned
 from .._common.sharding import map_blocks
 from .._core.block_reduction import BlockReduction
 from .._core.reductions import cleared, mean, wide
@@ -25,6 +26,7 @@ class Fields:
     - `names`: the mesh axes that shard each grid axis, in storage order.
     - `mesh`: the mesh.
     - `over`: reduces fields by compiled kernels; `None` if XLA does this.
+    - `open_cells`: the cells that belong to the system; `None` for all. The others are treated like padding.
     """
 
     lengths: tuple[int, ...]
@@ -32,16 +34,19 @@ class Fields:
     names: tuple[MeshAxis | None, ...]
     mesh: Mesh | AbstractMesh
     over: BlockReduction | None
+    open_cells: Array | None = None
 
     def clear(self, field: Array) -> Array:
         """Return `field` with zeros in the padding."""
-        return cleared(field, self.lengths)
+        field = cleared(field, self.lengths)
+        return field if self.open_cells is None else jnp.where(aligned(self.open_cells, field), field, 0)
 
     def without_mean(self, field: Array) -> Array:
         """Return `field` minus the mean of each component."""
-        return self.clear(
-            field - jnp.expand_dims(mean(field, self.lengths, self.over), tuple(range(-len(self.lengths), 0)))
-        )
+        means = mean(self.clear(field), self.lengths, self.over)
+        if self.open_cells is not None:
+            means = means / mean(self.open_cells.astype(means.real.dtype), self.lengths, self.over).astype(means.dtype)
+        return self.clear(field - jnp.expand_dims(means, tuple(range(-len(self.lengths), 0))))
 
     def dots(self, *pairs: tuple[Array, Array]) -> tuple[Array, ...]:
         """Return the sums of `conj(u) * v` over the axes of a field, for all pairs (u, v), by one all-reduce."""

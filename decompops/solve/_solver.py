@@ -228,7 +228,8 @@ class AbstractSolver(AbstractOperator):
         blocks = self._layout.blocks
         names = tuple(blocks.names[axis] for axis in blocks.order)
         over = block_reduction(self._layout.mesh, blocks, self.decomposition.backend, type(self).__name__)
-        return Fields(blocks.true_shape, self._inner, names, self._layout.mesh, over)
+        open_cells = getattr(self.operator, "open_cells", None)
+        return Fields(blocks.true_shape, self._inner, names, self._layout.mesh, over, open_cells)
 
 
 @in_one_program
@@ -236,6 +237,7 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Arra
     """Return the solution, the relative residuals, the number of steps, and the reason, for a `b` in its place."""
     operator, precondition, fields = solver.operator, solver.preconditioner or (lambda r: r), solver._fields
     b = _fitting(operator, b)
+    b = b if fields.open_cells is None else fields.clear(b)
     projected = fields.without_mean if solver._ignores_constants else lambda x: x
     right, scale = projected(b), lax.stop_gradient(fields.norm(b))
     incompatible = scale < 0
@@ -246,6 +248,7 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Arra
     start = jnp.zeros_like(b)
     if guess is not None:
         start = fields.select((scale == 0) | incompatible, start, lax.stop_gradient(jnp.broadcast_to(guess, b.shape)))
+        start = start if fields.open_cells is None else fields.clear(start)
         right = projected(right - sharded_like(operator(start), b))
 
     # The scale is part of the system, as a second unknown that equals itself. The systems of derivatives have another

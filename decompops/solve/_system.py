@@ -31,7 +31,7 @@ class State(NamedTuple):
     residuals: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class System(Fields):
     """A linear system, as `AbstractSolver.cycle` sees it.
 

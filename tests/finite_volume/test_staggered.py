@@ -82,5 +82,13 @@ def test_bad_arguments(plain):
     divergence = plain.finite_volume.Divergence(dec)
     with pytest.raises(ValueError, match="`x` must have one component for each of x, y, z"):
         divergence(np.ones(dec.shape))
-    with pytest.raises(ValueError, match='`boundary` must be "periodic" or "neumann" for vectors on faces'):
-        plain.finite_volume.Gradient(dec, boundary="dirichlet")
+    gradient, body = plain.finite_volume.Gradient, plain.finite_volume.Body
+    for boundary in ("dirichlet", plain.finite_volume.Robin(1.0)):
+        with pytest.raises(ValueError, match='`boundary` must be "periodic", "neumann", or a pair'):
+            gradient(dec, boundary=boundary)
+    with pytest.raises(ValueError, match='`body` must be "neumann" for vectors on faces'):
+        gradient(dec, body=body(np.ones(dec.shape), "dirichlet"))
+    with pytest.raises(TypeError, match=r"`body` must be a `finite_volume.Body`"):
+        gradient(dec, body=np.ones(dec.shape))
+    with pytest.raises(ValueError, match=r"`distance` must be a function of the coordinates, or a field of shape"):
+        gradient(dec, body=body(np.ones((4, 4))))

@@ -74,7 +74,7 @@ SUBPACKAGES = {
         *("FNO", "FNO2D", "FNO3D", "HaloConv", "HaloConv2D", "HaloConv3D", "SpectralConv", "SpectralConv2D"),
         "SpectralConv3D",
     },
-    dops.finite_volume: {"Diffusion", "Divergence", "Gradient", "Robin"},
+    dops.finite_volume: {"Body", "Diffusion", "Divergence", "Gradient", "Robin"},
     dops.plot: {"curves", "panels", "projection", "slice", "spectrum"},
     dops.pde: {
         *("AbstractEquation", "AbstractIntegrator", "AbstractSplitEquation", "Advection", "AllenCahn", "Burgers"),

@@ -1,6 +1,7 @@
 """Matrices of finite-volume operators, assembled face by face and corner by corner with NumPy."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,12 +9,20 @@ import numpy as np
 
 
 def diffusion_matrix(
-    a: Any, c: Any, lengths: Sequence[float], boundary: Sequence, widths: Sequence[np.ndarray | None] | None = None
+    a: Any,
+    c: Any,
+    lengths: Sequence[float],
+    boundary: Sequence,
+    widths: Sequence[np.ndarray | None] | None = None,
+    *,
+    openings: Sequence[np.ndarray] | None = None,
+    distance: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the dense matrix of `-div(a grad u) + c u`, times the volumes of the cells over their mean.
 
     `boundary` has "periodic" or a pair for each axis; a number in a pair is the coefficient of a Robin condition. `a`
-    is a field, or a diagonal `(ndim, *shape)`, or a tensor `(ndim, ndim, *shape)`.
+    is a field, or a diagonal `(ndim, *shape)`, or a tensor `(ndim, ndim, *shape)`. A body is given by `openings`, the
+    open fractions of faces and cells, or, with a value on its surface, by its signed `distance`.
     """
     ndim = len(lengths)
     shape = a.shape[-ndim:]
@@ -25,13 +34,17 @@ def diffusion_matrix(
     for cell in np.ndindex(*shape):
         me = index[cell]
         volume = np.prod([w[i] for w, i in zip(cells, cell)]) / mean
-        matrix[me, me] += volume * (c[cell] if np.ndim(c) else c)
+        if distance is not None and distance[cell] <= 0:
+            continue
+        matrix[me, me] += volume * (c[cell] if np.ndim(c) else c) * (openings[ndim][cell] if openings else 1)
         for axis in range(ndim):
             own = a if a.ndim == ndim else a[axis] if not is_tensor else a[axis, axis]
             w, area = cells[axis], volume / cells[axis][cell[axis]]
             for wall, step in ((0, -1), (1, 1)):
                 other = list(cell)
                 other[axis] += step
+                face = tuple(i + (wall if k == axis else 0) for k, i in enumerate(cell))
+                factor = openings[axis][face] if openings else 1.0
                 if 0 <= other[axis] < shape[axis] or boundary[axis] == "periodic":
                     other[axis] %= shape[axis]
                     mine, theirs = w[cell[axis]] / 2, w[other[axis]] / 2
@@ -40,14 +53,46 @@ def diffusion_matrix(
                         conductance = area * weighted / (mine + theirs) ** 2
                     else:
                         conductance = area / (mine / own[cell] + theirs / own[tuple(other)])
-                    matrix[me, me] += conductance
-                    matrix[me, index[tuple(other)]] -= conductance
+                    if distance is not None and (beyond := distance[tuple(other)]) <= 0:
+                        part = max(distance[cell] / (distance[cell] - beyond), 1e-3)
+                        matrix[me, me] += area * own[cell] / (part * (mine + theirs))
+                        continue
+                    matrix[me, me] += factor * conductance
+                    matrix[me, index[tuple(other)]] -= factor * conductance
                 elif (kind := boundary[axis][wall]) != "neumann":
                     resistance = w[cell[axis]] / 2 / own[cell] + (0 if kind == "dirichlet" else 1 / kind)
-                    matrix[me, me] += area / resistance
+                    matrix[me, me] += factor * area / resistance
     if is_tensor:
         matrix += mixed(a, cells, boundary, index, mean)
     return matrix
+
+
+def open_fractions(corners: np.ndarray) -> list[np.ndarray]:
+    """Return the fractions of the faces across each axis, and of the cells, with positive values at the corners.
+
+    Boxes are split into simplices along paths from the first to the last corner. The fraction of a simplex in which a
+    linear function is positive is the divided difference of a truncated power of its values at the vertices.
+    """
+    ndim, found = corners.ndim, []
+    for axes in [*([i for i in range(ndim) if i != axis] for axis in range(ndim)), list(range(ndim))]:
+        shape = tuple(n - (axis in axes) for axis, n in enumerate(corners.shape))
+        fractions = np.zeros(shape)
+        for box in np.ndindex(*shape):
+            for path in itertools.permutations(axes):
+                steps = [[int(axis in path[:k]) for axis in range(ndim)] for k in range(len(path) + 1)]
+                values = [corners[tuple(np.add(box, step))] for step in steps]
+                if max(values) <= 0:
+                    continue
+                fraction = 1.0
+                if min(values) < 0:
+                    powers = [
+                        max(v, 0) ** (len(values) - 1) / np.prod([v - w for j, w in enumerate(values) if j != i])
+                        for i, v in enumerate(values)
+                    ]
+                    fraction = np.sum(powers)
+                fractions[box] += fraction / math.factorial(len(path))
+        found.append(fractions)
+    return found
 
 
 def mixed(a: np.ndarray, cells: list[np.ndarray], boundary: Sequence, index: np.ndarray, mean: float) -> np.ndarray:

@@ -1,0 +1,135 @@
+"""What a body changes in the network of conductances of `Diffusion`."""
+
+import math
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Float, Inexact
+
+from ._body import Body, at_centres, beside, open_fractions
+from ._cut import Cut, scaled, times
+from ._geometry import Geometry
+from ._network import Network
+
+
+# The distance from a centre to the surface is at least this fraction of the distance of two centres. Less would only
+# make the right-hand side large, and a relative tolerance of a solver useless elsewhere.
+_NEAREST = 1e-3
+
+
+class CutCells(eqx.Module):
+    """The grid around an impermeable body.
+
+    - `open_cells`: whether each cell has open faces, or volume with a reaction.
+    - `volumes`: the fraction of each cell that is open.
+    - `faces`: for each axis, the fraction of each face that is open.
+    """
+
+    open_cells: Bool[Array, "*grid"]
+    volumes: Float[Array, "*grid"]
+    faces: tuple[Float[Array, "..."], ...]
+
+    def sides(self, axis: int, cut: Cut) -> tuple[Array, Array]:
+        """Return the open fractions of the lower and of the upper face of each cell, as split arrays."""
+        cells = cut.core[axis]
+        faces = cut.split(self.faces[axis], {axis: cells + 1})
+        return cut.slice(faces, axis, 0, cells), cut.slice(faces, axis, 1, cells + 1)
+
+    def source(self, geometry: Geometry, values: Array) -> Inexact[Array, "*field"]:
+        """Return what the flux through the surface adds to the right-hand side."""
+        cut, real = geometry.cut(local=False), self.volumes.dtype
+        square = jnp.zeros((), real)
+        for axis in range(cut.blocks.ndim):  # Open faces and the surface enclose a volume: their areas add up to zero.
+            lower, upper = self.sides(axis, cut)
+            others = [other for other in range(cut.blocks.ndim) if other != axis]
+            areas = scaled(geometry.volumes(others, cut, real), (upper - lower) / geometry.mean_width(axis, real))
+            square = square + areas**2
+        # The derivative of the root must not be infinite away from the surface.
+        area = jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
+        return times(cut.merge(cut.clear(area)), values)
+
+
+class Links(eqx.Module):
+    """The grid around a body with given values on its surface.
+
+    - `open_cells`: whether the centre of each cell is outside.
+    - `volumes`: one for open cells, else zero.
+    - `conductances`: for each axis, the conductance from the open cell to the surface across each face; else zero.
+    - `shares`: for each axis, the weight of the cell behind the face in a value on the surface.
+    """
+
+    open_cells: Bool[Array, "*grid"]
+    volumes: Float[Array, "*grid"]
+    conductances: tuple[Inexact[Array, "..."], ...]
+    shares: tuple[Float[Array, "..."], ...]
+
+    def sides(self, axis: int, cut: Cut) -> tuple[Array, Array]:
+        """Return the open fractions of the lower and of the upper face of each cell on a wall, as split arrays."""
+        del axis
+        return (cut.split(self.volumes),) * 2
+
+    def source(self, geometry: Geometry, values: Array) -> Inexact[Array, "*field"]:
+        """Return what values on the surface add to the right-hand side."""
+        cut, total = geometry.cut(local=False), jnp.zeros((), values.dtype)
+        for axis, (links, shares) in enumerate(zip(self.conductances, self.shares)):
+            cells = cut.core[axis]
+            links, shares = (cut.split(x, {axis: cells + 1}) for x in (links, shares))
+            before, behind = beside(geometry, cut, axis, values)
+            term = times(links, before + times(shares, behind - before))
+            total = total + cut.slice(term, axis, 0, cells) + cut.slice(term, axis, 1, cells + 1)
+        return times(self.volumes, cut.merge(total))
+
+
+def immersed(
+    network: Network, geometry: Geometry, body: Body, coefficient: Callable[[int], Array]
+) -> tuple[Network, CutCells | Links]:
+    """Return a network with a body in it, and the grid around the body. `coefficient` returns a for an axis."""
+    cut, dtype = network.cut(local=False), network.faces[0].dtype
+    real = jnp.finfo(dtype).dtype
+    like = lambda faces, reaction: Network(network.decomposition, network.periodic, tuple(faces), reaction)
+    diagonal = like(network.faces, None).diagonal(cut)
+    if body.boundary == "neumann":
+        fractions, volumes = open_fractions(geometry, body, cut, real)
+        faces = tuple(
+            cut.merge(times(fraction, cut.split(weights, {axis: cells + 1})))
+            for axis, (weights, fraction, cells) in enumerate(zip(network.faces, fractions, cut.core))
+        )
+        volumes = cut.merge(cut.clear(volumes))
+        reaction = None if network.reaction is None else times(volumes, network.reaction)
+        open_cells = like(faces, reaction).diagonal(cut) != 0
+        around = CutCells(cut.merge(cut.clear(open_cells)), volumes, tuple(map(cut.merge, fractions)))
+    else:
+        distance = at_centres(geometry, body.distance, jnp.zeros(()).dtype).astype(real)
+        each = [_links(network, geometry, cut, distance, coefficient, axis) for axis in range(cut.blocks.ndim)]
+        faces, links, shares = zip(*each)
+        outside = cut.clear(cut.split(jnp.heaviside(distance, jnp.zeros((), real))))
+        around = Links(cut.merge(outside != 0), cut.merge(outside), links, shares)
+        to_surface = like(links, network.reaction).diagonal(cut)
+        reaction = cut.merge(times(outside, to_surface))
+    # A small number on the diagonal of closed cells, so that preconditioners may divide by it.
+    small = cut.merge(cut.clear(math.sqrt(float(jnp.finfo(real).eps)) * diagonal))
+    reaction = jnp.zeros_like(small) if reaction is None else reaction
+    reaction = jnp.where(around.open_cells, reaction, small)
+    return like(faces, reaction), around
+
+
+def _links(
+    network: Network, geometry: Geometry, cut: Cut, distance: Array, coefficient: Callable[[int], Array], axis: int
+) -> tuple[Array, Array, Array]:
+    """Return the conductances between open cells along an axis, and the `conductances` and `shares` of `Links`."""
+    real, cells = distance.dtype, cut.core[axis]
+    before, behind = beside(geometry, cut, axis, distance)
+    open_before, open_behind = (jnp.heaviside(x, jnp.zeros((), real)) for x in (before, behind))
+    both = open_before * open_behind
+    is_cut = open_before + open_behind - 2 * both
+    total = jnp.abs(before) + jnp.abs(behind)
+    share = jnp.abs(before) / jnp.where(total == 0, 1, total)
+    way = jnp.maximum(jnp.where(open_before > 0, share, 1 - share), _NEAREST)
+    below, above = (cut.line(values, axis) for values in geometry.faces(axis, cut, real)[:2])
+    a_before, a_behind = beside(geometry, cut, axis, coefficient(axis))
+    resistance = times(way * (below + above), 1 / jnp.where(open_before > 0, a_before, a_behind))
+    links = times(is_cut, geometry.conductances(axis, resistance, cut))
+    faces = times(both, cut.split(network.faces[axis], {axis: cells + 1}))
+    return cut.merge(faces), cut.merge(links), cut.merge(share)
