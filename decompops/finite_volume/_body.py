@@ -25,6 +25,14 @@ class Body(eqx.Module):
     surface, at its distance along the axis. For other values on the surface, see the method `source` of `Diffusion`.
     Several bodies are one body, whose distance is the smallest of theirs.
 
+    !!! example
+
+        ```python
+        sphere = lambda x, y, z: jnp.sqrt((x - 2) ** 2 + (y - 3) ** 2 + (z - 3) ** 2) - 1.2
+        operator = finite_volume.Diffusion(dec, boundary="dirichlet", body=finite_volume.Body(sphere, "dirichlet"))
+        u = solve.CG(operator)(operator.volumes * f + operator.source(None, None, None, body=1.0))
+        ```
+
     **Arguments:**
 
     - `distance`: the signed distance from the surface, negative inside, in units of the box: a function of the

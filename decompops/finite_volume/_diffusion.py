@@ -198,7 +198,7 @@ class Diffusion(AbstractDerivable):
             return total
         if self.around is None:
             raise ValueError("`body` must be None for an operator without a body; pass `body=` to `Diffusion`.")
-        if not isinstance(body, int | float | complex) and jnp.ndim(body):
+        if not callable(body) and jnp.ndim(body):
             check_values("body", self.geometry, body)
         term = _body_source(self, body)
         return aligned(total, term).astype(term.dtype) + term

@@ -176,11 +176,14 @@ def _staggered(decomposition: Any, boundary: Any, cells: Any, body: Any) -> tupl
     check_body(geometry, body)
     if body is not None and body.boundary != "neumann":
         raise ValueError(f'`body` must be "neumann" for vectors on faces; got {body.boundary!r}.')
-    return geometry, None if body is None else _openings(geometry, body)
+    if body is None:
+        return geometry, None
+    # On Explicit axes, a program needs an argument on the mesh.
+    return geometry, _openings(geometry, body, Placed(decomposition)(jnp.zeros(decomposition.shape)))
 
 
 @eqx.filter_jit
-def _openings(geometry: Geometry, body: Body) -> Array:
+def _openings(geometry: Geometry, body: Body, zeros: Array) -> Array:
     """Return the open fraction of the face of each entry of a vector."""
     cut, ndim, found = geometry.cut(local=False), geometry.decomposition.ndim, []
     faces, _ = open_fractions(geometry, body, cut, jnp.zeros(()).dtype)
@@ -189,7 +192,7 @@ def _openings(geometry: Geometry, body: Body) -> Array:
         if _is_open_above(geometry, axis):
             upper = _before(geometry, cut.merge(cut.clear(cut.slice(fractions, axis, 1, cells + 1))), cut)
             own = jnp.where(cut.line(cut.numbers(axis) == 0, axis), _lower(cut, upper, axis), own)
-        found.append(cut.merge(cut.clear(own)))
+        found.append(cut.merge(cut.clear(own)) + zeros)
     return jnp.stack(found, axis=-ndim - 1)
 
 

@@ -49,6 +49,7 @@ PARTICLES = "positions, m = np.random.default_rng(0).random((20, 3)), np.ones(20
 GIVEN = {
     "_backend/mpi/backend.py::thread": "power = np.sum",
     "_core/window.py::Window": "dec = fft.decomposition",
+    "finite_volume/_body.py::Body": "dec, f = fft.decomposition, u",
     "finite_volume/_diffusion.py::Diffusion": "a = f = u",
     "finite_volume/_staggered.py::Gradient": "dec, p, u = fft.decomposition, u, velocity",
     "io/_checkpoints.py::Checkpoints": f"{FLAT}; {SOLVER}; {STATE}; step = 1; model = memory = {{}}",

@@ -10,7 +10,12 @@ assert 5 < int(steps) <= 12
 np.testing.assert_allclose(operator(u), right, atol=1e-7 * np.abs(right).max())
 through = np.asarray(u)[0] - 1
 assert (through < 0).all() and (np.asarray(u) > 0).all()
-assert np.abs(np.asarray(divergence(projected))).max() < 1e-6 * np.abs(np.asarray(divergence(velocity))).max()
+scale = np.abs(np.asarray(divergence(velocity))).max()
+assert np.abs(np.asarray(finite_volume.Divergence(dec, boundary=walls)(projected))).max() < 1e-6 * scale
+outside = np.asarray(hot.open_cells)
+assert (np.asarray(temperature)[outside] > 0).all() and not np.asarray(temperature)[~outside].any()
+assert np.asarray(temperature).max() < 1
+assert np.abs(np.asarray(divergence(around) + inflow)).max() < 1e-6 * scale
 direction = np.asarray(np.random.default_rng(1).normal(size=a.shape)) * np.asarray(a)
 h = 1e-5
 numeric = (flux_through_wall(a + h * direction) - flux_through_wall(a - h * direction)) / (2 * h)

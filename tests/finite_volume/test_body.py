@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import scipy.interpolate
 import scipy.sparse.csgraph
-from decompops import finite_volume
+from decompops import finite_volume, solve
 
-from helpers import assert_close, make_mesh
+from helpers import assert_close, finite_difference, make_mesh, random_field
 from volumes import diffusion_matrix, open_fractions, widths_of
 
 
@@ -117,3 +117,150 @@ def corners_of(distance, centres, edges) -> np.ndarray:
         found = scipy.interpolate.interp1d(points, values, axis=0, fill_value="extrapolate")(corners)
         distance = np.moveaxis(found, 0, axis)
     return distance
+
+
+def potential(ndim: int, centre: tuple[float, ...], radius: float):
+    """The velocity potential around a cylinder or a sphere in a uniform flow: its normal derivative vanishes there."""
+
+    def u(*p):
+        square = sum((q - c) ** 2 for q, c in zip(p, centre))
+        return (p[0] - centre[0]) * (1 + (radius**2 / square if ndim == 2 else radius**3 / (2 * square**1.5)))
+
+    return u
+
+
+def solved(kind: str, ndim: int, n: int) -> tuple[np.ndarray, np.ndarray, finite_volume.Diffusion]:
+    """Return the errors, the exact solution and the operator of a problem around a circle or a sphere."""
+    centre, radius = (0.5, 0.52, 0.47)[:ndim], 0.27
+    dec = dops.Decomposition(make_mesh((2, 2)), shape=(n,) * ndim, box=dops.Box(1.0))
+    distance = lambda *p: jnp.sqrt(sum((q - c) ** 2 for q, c in zip(p, centre))) - radius
+    if kind == "neumann":
+        u, factor = potential(ndim, centre, radius), 0.0
+    else:  # The value on the surface is u itself.
+        u = lambda x, y, z=0.0: jnp.exp(x) * jnp.sin(2 * y) * jnp.cos(z)
+        factor = 4.0 if ndim == 3 else 3.0
+    operator = finite_volume.Diffusion(dec, 1.0, boundary="dirichlet", body=finite_volume.Body(distance, kind))
+    points = (np.arange(n) + 0.5) / n
+    exact = np.asarray(u(*np.meshgrid(*[points] * ndim, indexing="ij")))
+    values = []
+    for axis in range(ndim):
+        sides = []
+        for end in (0.0, 1.0):
+            lines = [points] * (ndim - 1)
+            lines.insert(axis, np.array([end]))
+            sides.append(np.asarray(u(*np.meshgrid(*lines, indexing="ij"))).squeeze(axis))
+        values.append(tuple(sides))
+    source = operator.source(*values, body=u if kind == "dirichlet" else None)
+    right = operator.volumes * dec.shard(factor * exact) + source
+    found = jax.jit(lambda operator, right: solve.CG(operator, rtol=1e-9)(right))(operator, right)
+    error = np.where(dec.gather(operator.open_cells), dec.gather(found) - exact, 0)
+    return error, dec.gather(found), operator
+
+
+@pytest.mark.parametrize("ndim", [2, 3])
+@pytest.mark.parametrize("kind", ["neumann", "dirichlet"])
+def test_order_of_convergence(kind, ndim):
+    """Errors are of second order: in the mean around impermeable bodies, and everywhere with values on the surface."""
+    each = []
+    for n in (32, 64) if ndim == 2 else (12, 24):
+        error, _, operator = solved(kind, ndim, n)
+        volumes = np.asarray(operator.volumes)
+        each.append([np.sum(volumes * abs(error)), np.sqrt(np.sum(volumes * error**2)), abs(error).max()])
+        each[-1] = np.array(each[-1]) / [n**ndim, n ** (ndim / 2), 1]
+    orders = np.log2(each[0] / each[1])
+    assert (orders > [1.8, 1.8, 1.7 if kind == "dirichlet" or ndim == 2 else 1.5]).all(), orders
+
+
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_impulse_of_potential_flow(ndim):
+    """The integral of the potential times the normal over the surface is that of the closed form, the added mass."""
+    n = 32 if ndim == 2 else 16
+    _, found, operator = solved("neumann", ndim, n)
+    dec, body = (
+        operator.decomposition,
+        finite_volume.Body(lambda *p: jnp.sqrt(sum((q - c) ** 2 for q, c in zip(p, (0.5, 0.52, 0.47)))) - 0.27),
+    )
+    openings = np.asarray(finite_volume.Gradient(dec, body=body).openings[0])
+    normal = (np.roll(openings, -1, 0) - openings) / n ** (ndim - 1)
+    assert np.sum(found * normal) == pytest.approx(2 * np.pi * 0.27**ndim, rel=0.03)
+    area = np.asarray(operator.source(*[None] * ndim, body=1.0)).mean()
+    assert area == pytest.approx(2 * np.pi * 0.27 if ndim == 2 else 4 * np.pi * 0.27**2, rel=0.02)
+
+
+@pytest.mark.parametrize("kind", ["neumann", "dirichlet"])
+def test_derivative_by_the_radius(kind):
+    """The derivative of a solution by the radius and the place of the body is that of finite differences."""
+    dec = dops.Decomposition(make_mesh((2, 2), "explicit"), shape=(9, 7), box=dops.Box(LENGTHS[:2]), pad=True)
+    right = dec.shard(random_field(dec.shape))
+    weights = dec.shard(random_field(dec.shape, seed=1))
+
+    @jax.jit
+    def loss(t):
+        body = finite_volume.Body(Ball((0.45, 0.6 + 0.1 * t), 0.3 + t), kind)
+        operator = finite_volume.Diffusion(dec, 1.0, boundary=CLOSED[:2], body=body)
+        solver = solve.CG(operator, rtol=1e-12, null_space="constants" if kind == "neumann" else "operator")
+        g = lambda x, y: jnp.cos(3 * x + 0 * y)
+        source = operator.source(None, None, body=g)
+        u = solver(operator.volumes * right + source)
+        return jnp.sum(weights * u * operator.volumes) + jnp.sum(source**2)
+
+    zero = np.zeros(())
+    expected = finite_difference(loss, zero, np.ones(()), 1e-5)
+    assert jax.jit(jax.grad(loss))(zero) == pytest.approx(expected, rel=1e-5)
+    assert jax.jit(lambda t: jax.jvp(loss, (t,), (jnp.ones_like(t),))[1])(zero) == pytest.approx(expected, rel=1e-5)
+
+
+def test_several_bodies_and_blocks():
+    """`vmap` maps over radii, `local` works on blocks, and values in the body matter to nothing."""
+    mesh = make_mesh((2, 2))
+    dec = dops.Decomposition(mesh, shape=(9, 7), box=dops.Box(LENGTHS[:2]), pad=True)
+    body = lambda radius: finite_volume.Body(Ball((0.45, 0.6), radius))
+    of = lambda radius: finite_volume.Diffusion(dec, 1.0, boundary=CLOSED[:2], body=body(radius))
+    u = dec.shard(random_field(dec.shape))
+    several = eqx.filter_jit(eqx.filter_vmap(lambda radius: of(radius)(u)))(jnp.array([0.2, 0.4]))
+    for radius, result in zip((0.2, 0.4), several):
+        assert_close(result, np.asarray(of(radius)(u)), rtol=1e-12)
+    operator = of(0.4)
+    mapped = jax.shard_map(
+        lambda operator, block: operator.local(block),
+        mesh=mesh,
+        in_specs=(operator.specs, dec.spec()),
+        out_specs=dec.spec(),
+    )
+    assert_close(jax.jit(mapped)(operator, u), np.asarray(operator(u)), rtol=1e-12)
+    inside = ~np.asarray(operator.open_cells)
+    other = jnp.where(inside, 7.0, u)
+    assert_close(operator(other), np.asarray(operator(u)), rtol=1e-12)
+    solver = solve.MINRES(operator, rtol=1e-9, null_space="constants")
+    found = solver.solve(u, guess=other)
+    assert found.converged
+    assert not np.asarray(found.value)[inside].any()
+    assert_close(found.value, np.asarray(solver(other)), rtol=1e-6)
+    assert operator.T.null_space == "constants"
+    assert solve.CG(operator).solve(u).reason == solve.Reason.INCOMPATIBLE
+
+
+def test_a_distance_that_is_nan():
+    dec = dops.Decomposition(make_mesh((1,)), shape=(6, 6), box=dops.Box(1.0))
+    distance = np.ones(dec.shape)
+    distance[2, 3] = np.nan
+    for kind in ("neumann", "dirichlet"):
+        operator = finite_volume.Diffusion(dec, body=finite_volume.Body(distance, kind))
+        assert np.isnan(np.asarray(operator(np.ones(dec.shape)))[2, 3])
+
+
+def test_bad_arguments(plain):
+    dec, body = plain.Decomposition(make_mesh((1,)), shape=(6, 6)), plain.finite_volume.Body
+    diffusion, ones = plain.finite_volume.Diffusion, np.ones((6, 6))
+    with pytest.raises(ValueError, match='`boundary` must be "neumann" or "dirichlet"'):
+        body(ones, "periodic")
+    with pytest.raises(TypeError, match=r"`body` must be a `finite_volume.Body`"):
+        diffusion(dec, body=ones)
+    with pytest.raises(ValueError, match="`distance` must be a function of the coordinates, or a field"):
+        diffusion(dec, body=body(np.ones((5, 6))))
+    with pytest.raises(ValueError, match="`a` must not be a tensor where a `body` is given"):
+        diffusion(dec, np.ones((2, 2, 6, 6)), body=body(ones))
+    with pytest.raises(ValueError, match="`body` must be None for an operator without a body"):
+        diffusion(dec).source(None, None, body=1.0)
+    with pytest.raises(ValueError, match="`body` must be a function of the coordinates, or a field"):
+        diffusion(dec, body=body(ones)).source(None, None, body=np.ones(6))

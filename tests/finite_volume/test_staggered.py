@@ -1,11 +1,12 @@
 """Tests of `Gradient` and `Divergence` on the staggered grid."""
 
 import decompops as dops
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import finite_volume
+from decompops import finite_volume, solve
 from jax.sharding import PartitionSpec as P
 
 from helpers import assert_close, assert_transposed, make_mesh, random_field
@@ -59,6 +60,79 @@ def test_gradient_and_divergence(grid, stretched):
         assert_close(divergence.T(x), -np.asarray(gradient(x)), rtol=1e-13)
     product = (divergence @ gradient)(dec.shard(u))
     assert_close(product, -np.asarray(finite_volume.Diffusion(dec, **options)(dec.shard(u))), rtol=1e-12)
+
+
+class Ball(eqx.Module):
+    """The distance from a ball."""
+
+    centre: tuple[float, ...]
+    radius: float
+
+    def __call__(self, *points):
+        return jnp.sqrt(sum((p - c) ** 2 for p, c in zip(points, self.centre))) - self.radius
+
+
+@pytest.mark.parametrize("with_body", [False, True])
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("grid", ["uneven pencils", "uneven slabs"])
+def test_open_sides(grid, side, with_body):
+    """On a side where p is given, entry 0 is the slope to that side, and `Diffusion` is the product of both."""
+    sizes, shape, kind = GRIDS[grid]
+    ndim = len(shape)
+    dec = dops.Decomposition(make_mesh(sizes, kind), shape=shape, box=dops.Box(LENGTHS[:ndim]), pad=True)
+    rng, n = np.random.default_rng(0), shape[0]
+    relative = [rng.uniform(0.5, 1.5, n) for n in shape]
+    pair = ("neumann", "dirichlet") if side else ("dirichlet", "neumann")
+    # The body cuts the open side, too.
+    body = finite_volume.Body(Ball((0.9 * side, 0.7, 0.9)[:ndim], 0.35)) if with_body else None
+    options = {"boundary": (pair, "neumann", "periodic")[:ndim], "cells": list(map(jnp.asarray, relative))}
+    options["body"] = body
+    gradient, divergence = (of(dec, **options) for of in (finite_volume.Gradient, finite_volume.Divergence))
+    x, y = (dec.shard(random_field(lead + shape, seed=len(lead))) for lead in ((), (ndim,)))
+    width = widths_of(shape, LENGTHS[:ndim], relative)[0][-side]
+    here = dec.gather(x)[n - 1 if side else 0]
+    slope = dec.gather(gradient(x))[0, 0]
+    openings = 1.0 if body is None else dec.gather(gradient.openings)[0, 0]
+    assert body is None or 0 < openings.mean() < 1
+    assert_close(slope, np.where(openings > 0, (-1 if side else 1) * here / (width / 2), 0), rtol=1e-12)
+    assert_transposed(gradient, gradient.T, np.asarray(x), np.asarray(y))
+    assert_transposed(divergence, divergence.T, np.asarray(y), np.asarray(x))
+    assert_close(divergence.T(x), -np.asarray(gradient.weights) * np.asarray(gradient(x)), rtol=1e-12)
+    product = divergence(gradient(x))
+    assert_close(product, -np.asarray(finite_volume.Diffusion(dec, **options)(x)), rtol=1e-12)
+
+
+def test_projection_around_a_sphere():
+    """A flow that enters at one wall, leaves through an open side and passes a sphere gets free of divergence."""
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=(16, 12, 12), box=dops.Box((4.0, 3.0, 3.0)))
+    body = finite_volume.Body(Ball((1.5, 1.5, 1.5), 0.7))
+    options = {"boundary": (("neumann", "dirichlet"), "periodic", "neumann"), "body": body}
+    gradient, divergence = (of(dec, **options) for of in (finite_volume.Gradient, finite_volume.Divergence))
+    operator = finite_volume.Diffusion(dec, **options)
+    inflow = operator.source((-2.0, 0.0), None, None)  # The outward velocity at the first wall is -2.
+    velocity = dec.shard(random_field((3, *dec.shape)))
+
+    @jax.jit
+    def projected(operator, velocity):
+        solver = solve.CG(operator, solve.Multigrid(operator), rtol=1e-11)
+        return velocity - gradient(solver(-divergence(velocity) - inflow))
+
+    found = projected(operator, velocity)
+    total = divergence(found) + inflow
+    assert np.abs(total).max() < 1e-8
+    # What flows in flows out: the fluxes through planes are equal, also past the sphere.
+    flux = np.sum(np.asarray(gradient.openings * found)[0], (1, 2)) / 144
+    np.testing.assert_allclose(flux, 2.0, atol=1e-8)
+    assert np.asarray(gradient.openings[0]).mean((1, 2)).min() < 0.9
+    local = jax.shard_map(
+        lambda divergence, block: divergence.local(block),
+        mesh=dec.mesh,
+        in_specs=(divergence.specs, P(None, *dec.spec())),
+        out_specs=dec.spec(),
+    )
+    np.testing.assert_allclose(local(divergence, found), divergence(found), atol=1e-12)
+    with pytest.raises(ValueError, match=r"Pass the operator through the `shard_map`"):
+        jax.shard_map(divergence.local, mesh=dec.mesh, in_specs=P(None, *dec.spec()), out_specs=dec.spec())(found)
 
 
 def test_projection_in_blocks():
