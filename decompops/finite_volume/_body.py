@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -77,9 +78,9 @@ def check_values(name: str, geometry: Geometry, values: Any) -> None:
         )
 
 
-def at_centres(geometry: Geometry, values: Any, dtype: Any) -> Array:
+def at_centres(geometry: Geometry, given: Callable[..., Array] | Any, dtype: Any) -> Array:
     """Return a field: the values of a function at the centres of the cells, or the values themselves."""
-    values = geometry.sampled(values, dtype, corners=False) if callable(values) else jnp.asarray(values)
+    values = geometry.sampled(given, dtype, corners=False) if callable(given) else jnp.asarray(given)
     values = values if jnp.issubdtype(values.dtype, jnp.inexact) else values.astype(dtype)
     return Placed(geometry.decomposition)(values)
 
@@ -142,17 +143,22 @@ def _open_fraction(cut: Cut, corners: Array, axes: Sequence[int]) -> Array:
     are linear in each. Neighbouring boxes have the same simplices in their common face.
     """
 
-    def corner(raised: tuple[int, ...]) -> Array:
+    steps, paths = range(len(axes) + 1), itertools.permutations(axes)
+    starts = jnp.array([[[axis in path[:k] for axis in axes] for k in steps] for path in paths], np.int32)
+
+    def corner(start: Array) -> Array:
         found = corners
-        for axis in axes:
-            start = int(axis in raised)
-            found = cut.slice(found, axis, start, start + cut.core[axis])
+        for k, axis in enumerate(axes):
+            position = found.ndim + cut.position(axis)
+            found = jax.lax.dynamic_slice_in_dim(found, start[k], cut.core[axis], axis=position)
         return found
 
-    paths = list(itertools.permutations(axes))
-    steps = range(len(axes) + 1)
-    vertices = [jnp.stack([corner(path[:k]) for path in paths]) for k in steps]
-    fraction = jnp.mean(_positive_fraction(vertices), axis=0)
+    @jax.checkpoint  # One simplex at a time, so that memory is that of a few fields, also in derivatives.
+    def add(total: Array, path: Array) -> tuple[Array, None]:
+        return total + _positive_fraction([corner(path[k]) for k in steps]), None
+
+    start = jnp.zeros_like(corner(starts[0, 0]))
+    fraction = jax.lax.scan(add, start, starts)[0] / np.asarray(len(starts), corners.dtype)
     # A conductance far below the rounding errors of the others would have an inverse without meaning.
     return jnp.where(fraction < 4 * jnp.finfo(fraction.dtype).eps, 0, fraction)
 

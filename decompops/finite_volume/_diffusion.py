@@ -117,7 +117,7 @@ class Diffusion(AbstractDerivable):
                     f"{len(shape)} and shape = {shape}; got shape {value.shape}.".replace("'", "")
                 )
             if name == "a" and body is not None and len(lead) == 2:
-                raise ValueError(f"`a` must not be a tensor where a `body` is given; got shape {value.shape}.")
+                raise ValueError(f"`a` must not be a tensor where a `body` is given; got shape {np.shape(a)}.")
         check_body(self.geometry, body)
         self.network, self.cross, self.around = _assembled(self.geometry, body, *coefficients)
 
@@ -196,11 +196,11 @@ class Diffusion(AbstractDerivable):
         total = _source(self, tuple((0.0, 0.0) if given is None else tuple(given) for given in values))
         if body is None:
             return total
-        if self.around is None:
+        if (around := self.around) is None:
             raise ValueError("`body` must be None for an operator without a body; pass `body=` to `Diffusion`.")
         if not callable(body) and jnp.ndim(body):
             check_values("body", self.geometry, body)
-        term = _body_source(self, body)
+        term = _body_source(around, self.geometry, body, self.network.faces[0].dtype)
         return aligned(total, term).astype(term.dtype) + term
 
 
@@ -317,11 +317,10 @@ def _source(operator: Diffusion, values: tuple[tuple[Any, Any], ...]) -> Array:
 
 
 @eqx.filter_jit
-def _body_source(operator: Diffusion, values: Any) -> Array:
-    dec, dtype = operator.decomposition, operator.network.faces[0].dtype
+def _body_source(around: CutCells | Links, geometry: Geometry, values: Any, dtype: Any) -> Array:
     if not callable(values) and not jnp.ndim(values):
-        values = jnp.broadcast_to(jnp.asarray(values, dtype), dec.shape)
-    return operator.around.source(operator.geometry, at_centres(operator.geometry, values, jnp.finfo(dtype).dtype))
+        values = jnp.broadcast_to(jnp.asarray(values, dtype), geometry.decomposition.shape)
+    return around.source(geometry, at_centres(geometry, values, jnp.finfo(dtype).dtype))
 
 
 def _at_wall(dec: Decomposition, axis: int, values: Any, dtype: Any) -> Array:

@@ -97,7 +97,7 @@ class Geometry(eqx.Module):
         length = jnp.asarray(self.decomposition.box_lengths[axis], dtype)
         return length / jnp.asarray(self.decomposition.shape[axis], dtype)
 
-    def sampled(self, function: Callable[..., Array], dtype: Any, *, corners: bool) -> Inexact[Array, "..."]:
+    def sampled(self, function: Callable[..., Any], dtype: Any, *, corners: bool) -> Inexact[Array, "..."]:
         """Return the values of a function of the coordinates at the centres of the cells, or at the corners.
 
         A block of n cells has n + 1 corners along each axis, so neighbouring blocks both hold those between them.

@@ -68,7 +68,8 @@ class Links(eqx.Module):
     def sides(self, axis: int, cut: Cut) -> tuple[Array, Array]:
         """Return the open fractions of the lower and of the upper face of each cell on a wall, as split arrays."""
         del axis
-        return (cut.split(self.volumes),) * 2
+        is_open = cut.split(self.volumes)
+        return is_open, is_open
 
     def source(self, geometry: Geometry, values: Array) -> Inexact[Array, "*field"]:
         """Return what values on the surface add to the right-hand side."""
