@@ -40,7 +40,8 @@ class AbstractSolver(AbstractOperator):
 
     A subclass is a method: it implements `cycle`. docs/extending.md has an example.
 
-    Each field of a batch is a system of its own, with its own steps. The padding of b is ignored. JAX differentiates
+    Each field of a batch is a system of its own, with its own steps. The padding of b is ignored, and so are the cells
+    outside `operator.open_cells`, if the operator has this property; x is zero there. JAX differentiates
     the solution with respect to b and to the arrays in `operator`, to any order and in both modes. A derivative is the
     solution of a further system with the same operator or its transpose, by the same method with the same tolerances.
     The preconditioner does not change derivatives.
