@@ -2,6 +2,7 @@
 
 import errno
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,3 +84,18 @@ def agree(error: OSError | None, path: Path) -> None:
         failed = next(process for process, found in enumerate(numbers) if found)
         reason = os.strerror(numbers[failed])
         raise RuntimeError(f"{path} cannot be written to, because process {failed} failed: {reason}")
+
+
+def check_shared(folder: Path, *, seen: bool) -> None:
+    """Raise `RuntimeError` on every process if some processes have not `seen` what the first one wrote to a folder.
+
+    All processes must call this function.
+    """
+    if jax.process_count() > 1:
+        blind = np.flatnonzero(~np.ravel(multihost_utils.process_allgather(np.bool_(seen)))).tolist()
+        if blind:
+            where = "" if seen else f" Host {socket.gethostname()!r} (process {jax.process_index()}) is one of them."
+            raise RuntimeError(
+                f"{folder} must be on a file system that all hosts share; processes {blind} do not see what process 0 "
+                f"wrote there.{where}"
+            )

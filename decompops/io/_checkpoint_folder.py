@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import shutil
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,7 +15,8 @@ from weakref import WeakValueDictionary
 import jax
 
 from .._common.ownership import check_writable, identity_of, locked, mark, new_identity, share
-from ._agreement import agree, error_of, of_first_process
+from . import _staging
+from ._agreement import agree, check_shared, error_of, of_first_process
 
 
 KIND = "checkpoints"
@@ -85,6 +87,7 @@ class CheckpointFolder:
             agree(error_of(self._begin) if is_first else None, self.path)
             self.identity = of_first_process(self.identity or "") or None
             agree(None if is_first else error_of(self._join), self.path)
+            check_shared(self.path, seen=self._lock is not None)
         except BaseException:
             self.release()  # All processes must take part in the next attempt.
             raise
@@ -124,8 +127,14 @@ class CheckpointFolder:
         _LOCKS[self.identity] = self._lock
 
     def _join(self) -> None:
-        """Lock the folder, in a process that is not the first."""
+        """Lock the folder, in a process that is not the first, unless this process does not see the first's mark."""
         check_writable(self.path)
+        # A network file system may show a new file late.
+        end = time.monotonic() + _staging.VISIBLE
+        while identity_of(self.path, KIND) != self.identity:
+            if time.monotonic() > end:
+                return
+            time.sleep(0.1)
         self._lock = _LOCKS.get(str(self.identity)) or self._locked(alone=False)
         _LOCKS[str(self.identity)] = self._lock
 

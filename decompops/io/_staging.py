@@ -11,6 +11,7 @@ import itertools
 import os
 import re
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -202,7 +203,8 @@ class Staging:
                 if time.monotonic() > deadline:
                     raise RuntimeError(
                         f"{self.path} was not written: waited {self.patience:g} s for process {process} to {what}. If "
-                        "the disk is slow, pass a larger `patience`."
+                        "the disk is slow, pass a larger `patience`. If this process is on another host, choose a "
+                        "folder on a file system that all hosts share."
                     )
                 time.sleep(pause)
                 pause = min(2 * pause, 0.25)
@@ -220,7 +222,11 @@ class Staging:
         elif self._missing_since is None:
             self._missing_since = now
         elif now > self._missing_since + VISIBLE:
-            return RuntimeError(f"{self.path} was not written, because its temporary folder {self.folder} is missing.")
+            return RuntimeError(
+                f"{self.path} was not written, because its temporary folder {self.folder} is missing on host "
+                f"{socket.gethostname()!r} (process {self.process}). Choose a folder on a file system that all hosts "
+                "share."
+            )
         return None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import decompops as dops
 import jax
 import pytest
-from decompops._backend.mpi import coordinator
+from decompops._backend.mpi import coordinator, reach
 from mpi4py import MPI
 
 
@@ -23,6 +23,14 @@ def unknown(*_, **__):
 
 def refused(*_, **__):
     raise ConnectionRefusedError(111, "Connection refused")
+
+
+def connected_to_another(*_, **__):
+    """Connect to a program that is not the coordinator."""
+    ours, theirs = socket.socketpair()
+    theirs.sendall(b"some other program")
+    theirs.close()
+    return ours
 
 
 def silent(*_, **__):
@@ -70,9 +78,18 @@ def main() -> None:
     patch = pytest.MonkeyPatch()
     host = re.escape(repr(socket.gethostname()))
     last = rf"decompops: rank {WORLD.rank}: .* JAX's coordinator.*: host {host} \(rank {WORLD.size - 1}\): it "
-    check(patch, unknown, last + rf"does not know the name {host} \(Name or service not known\)\. Make the names")
-    check(patch, refused, last + rf"cannot connect to {host} \(\[Errno 111\] Connection refused\)\. Make")
-    patch.setattr(coordinator, "_SECONDS", 1)
+    check(
+        patch, unknown, last + rf"does not know the name {host} \(Name or service not known\), and no other address of"
+    )
+    check(
+        patch,
+        refused,
+        last + rf"cannot connect to {host} \(\[Errno 111\] Connection refused\), and no other address of",
+    )
+    check(
+        patch, connected_to_another, rf"host {host} \(rank {WORLD.size - 1}\): another program answers at {host}, port"
+    )
+    patch.setattr(reach, "LONGEST", 1)
     check(patch, silent, rf"host {host} \(rank {WORLD.size - 1}\): {host} does not answer within 1 s")
     patch.setenv("JAX_COORDINATOR_ADDRESS", "localhost:http")
     check(patch, refused, r"\(rank 0\): `JAX_COORDINATOR_ADDRESS` must be address:port; got 'localhost:http'")

@@ -38,7 +38,8 @@ def check_snapshots(folder: Path) -> None:
         with pytest.raises(ValueError, match="`arrays` must lie on the devices of `grid`"):
             io.write(path, {"u": here}, fft)
         assert io.read(path).time == 2
-    assert not list(folder.glob(".*"))
+    if jax.process_index() == 0:  # The first process removes its temporary folder after the others have gone on.
+        assert not list(folder.glob(".*"))
 
 
 def check_checkpoints(folder: Path) -> None:

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import decompops as dops
@@ -31,19 +33,29 @@ def launcher() -> list[str]:
     return ["mpiexec", *(["--oversubscribe"] if named_so else [])]
 
 
-def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) -> subprocess.CompletedProcess:
-    """Run a Python program on every rank."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
-    environment |= {"PYTHONPATH": str(HERE), "XLA_FLAGS": FLAGS, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", **variables}
+def environment(**variables: str) -> dict[str, str]:
+    """Return the environment of a program on a rank."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
+    own |= {"PYTHONPATH": str(HERE), "XLA_FLAGS": FLAGS, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", **variables}
     # The empty value turns on Python's buffers. Without buffers, Python writes a line and its end separately.
-    environment |= {"PYTHONUNBUFFERED": ""}
-    environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    # Jobs run one after the other, even without `--dist loadgroup`, because a waiting rank polls and so uses a core.
+    own |= {"PYTHONUNBUFFERED": ""}
+    return own | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+@contextmanager
+def in_turn() -> Iterator[None]:
+    """Let jobs run one after the other, even without `--dist loadgroup`: a waiting rank polls and so uses a core."""
     with open(Path(tempfile.gettempdir()) / f"decompops-{os.getuid()}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) -> subprocess.CompletedProcess:
+    """Run a Python program on every rank."""
+    with in_turn():
         return subprocess.run(
             [*launcher(), "-n", str(ranks), sys.executable, *map(str, command)],
-            env=environment,
+            env=environment(**variables),
             timeout=limit,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

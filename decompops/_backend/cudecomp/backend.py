@@ -77,7 +77,12 @@ class CuDecomp(AbstractBackend):
 
     @staticmethod
     def initialize(
-        communicator: Any = None, *, key: str = "world", device: int | None = None, heartbeat: float = 100.0
+        communicator: Any = None,
+        *,
+        key: str = "world",
+        device: int | None = None,
+        heartbeat: float = 100.0,
+        coordinator: str | None = None,
     ) -> None:
         """Start JAX over the ranks of an MPI communicator, with one GPU in each rank.
 
@@ -89,14 +94,15 @@ class CuDecomp(AbstractBackend):
         - `key`: the name of the communicator in `CuDecomp(communicator=key)`.
         - `device`: the number of this rank's GPU on its host. `None` assigns the GPUs of a host to its ranks in order.
         - `heartbeat`: JAX ends all processes if one of them does not respond for this many seconds.
+        - `coordinator`: the address at which JAX's processes meet; see `MPI.initialize`.
 
         **Raises:** `ImportError` if the kernels, MPI or mpi4py are missing, or if they do not fit together.
-        `RuntimeError` if a rank has no GPU, if JAX is already in use, if MPI's thread level is too low, or if the ranks
-        of the communicator are not JAX's processes in the same order. `ValueError` if `key` already names a different
-        communicator.
+        `RuntimeError` if a rank has no GPU, if JAX is already in use, if MPI's thread level is too low, if hosts cannot
+        reach each other, or if the ranks of the communicator are not JAX's processes in the same order. `ValueError` if
+        `key` already names a different communicator, or if `coordinator` is not an address.
         """
         limits = Limits(timeout=60.0, limit=None, heartbeat=heartbeat)
-        launch.initialize(communicator, key, limits, device)
+        launch.initialize(communicator, key, limits, device, coordinator)
 
     def start(self) -> None:
         self.initialize(key=self.communicator)

@@ -8,7 +8,7 @@ from ..mpi.launch import Limits, known, start
 from . import grids
 
 
-def initialize(communicator: Any, key: str, limits: Limits, device: int | None) -> None:
+def initialize(communicator: Any, key: str, limits: Limits, device: int | None, coordinator: str | None) -> None:
     """Do what `CuDecomp.initialize` promises."""
     platform = "cpu" if grids.platform() == "cpu" else "cuda"
 
@@ -28,4 +28,4 @@ def initialize(communicator: Any, key: str, limits: Limits, device: int | None) 
             grids.register()
         return len(known)
 
-    start(communicator, key, platform, limits, watch, make_known, choose)
+    start(communicator, key, platform, limits, watch, make_known, coordinator, choose)

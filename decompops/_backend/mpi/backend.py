@@ -74,6 +74,7 @@ class MPI(AbstractBackend):
         reuse_memory: bool = True,
         share_memory: bool = True,
         traces: bool = False,
+        coordinator: str | None = None,
     ) -> None:
         """Start JAX over the ranks of an MPI communicator, with one CPU device in each rank.
 
@@ -95,11 +96,18 @@ class MPI(AbstractBackend):
         - `traces`: print the traceback of every rank, and JAX's stack traces when JAX ends a process because another
             process is gone. By default, a rank that fails because of another rank prints one line. Without glibc,
             JAX's stack traces are always printed.
+        - `coordinator`: an address of rank 0's host that all hosts can reach, and a port that is free there:
+            "10.0.0.1:8476", or "10.0.0.1" for any port. JAX's processes meet there. The value of rank 0 counts. By
+            default, the first address that all hosts reach is taken: the one in the environment variable
+            `JAX_COORDINATOR_ADDRESS`, if it is set on rank 0; otherwise the name of its host or an address of one of
+            its network interfaces.
 
         **Raises:** `ImportError` if the kernels, MPI or mpi4py are missing, or if they do not fit together.
-        `ValueError` if a number of seconds is not positive, or if `key` already names a different communicator.
-        `RuntimeError` if JAX is already in use, if MPI was initialised without MPI_THREAD_MULTIPLE, if some ranks do
-        not call this function, or if the ranks of the communicator are not JAX's processes in the same order.
+        `ValueError` if a number of seconds is not positive, if `key` already names a different communicator, or if
+        `coordinator` is not an address. `RuntimeError` if JAX is already in use, if MPI was initialised without
+        MPI_THREAD_MULTIPLE, if some ranks do not call this function, if the ranks of the communicator are not JAX's
+        processes in the same order, or if hosts cannot reach each other. The error then says which host cannot reach
+        which address.
         """
         launch.initialize(
             communicator,
@@ -108,6 +116,7 @@ class MPI(AbstractBackend):
             reuse_memory=reuse_memory,
             share_memory=share_memory,
             traces=traces,
+            coordinator=coordinator,
         )
 
     @staticmethod

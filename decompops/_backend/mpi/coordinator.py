@@ -3,26 +3,39 @@
 JAX itself waits for minutes, without a message, for a coordinator that it cannot reach.
 """
 
-import contextlib
 import os
 import socket
-import threading
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from . import reach
+from .reach import Attempts, Listener
 
-_SECONDS = 30  # A host that needs longer to reach the coordinator is reported. Some name servers take 20 seconds.
+
 _LOOPBACK = "127.0.0.1"
 _VARIABLE = "JAX_COORDINATOR_ADDRESS"  # JAX reads this variable where a program does not pass an address.
+_SOON = 2.0  # Seconds after which an address that all hosts have reached is taken, although other attempts go on.
 
 
-def addresses(communicator: Any) -> tuple[str, str | None]:
+def check(given: Any) -> None:
+    """Raise an error if `given` is not `None`, "address" or "address:port"."""
+    if given is not None:
+        if not isinstance(given, str):
+            raise TypeError(f'`coordinator` must be a string "address:port"; got {given!r}.')
+        _parsed(given, "coordinator")
+
+
+def addresses(communicator: Any, given: str | None = None) -> tuple[str, str | None]:
     """Return the address of the coordinator, and the address at which it listens.
 
     If all ranks run on one host, both are a loopback address, which other hosts cannot reach. Otherwise, the second
-    address is `None`, and JAX listens on all networks of the host.
+    address is `None`, and JAX listens on all networks of the host. Then the first address is the one that `given`
+    names, or else `JAX_COORDINATOR_ADDRESS`, or else the name of rank 0's host or an address of its interfaces: the
+    first one that all hosts reach.
 
-    Raises `RuntimeError` on all ranks if a host cannot reach the coordinator.
+    Raises `RuntimeError` on all ranks if a host cannot reach the coordinator, or if XLA's collectives could not
+    connect the hosts.
     """
     from mpi4py import MPI
 
@@ -30,103 +43,134 @@ def addresses(communicator: Any) -> tuple[str, str | None]:
     on_one_host = communicator.allreduce(node.size == communicator.size, MPI.LAND)
     first_of_host = node.rank == 0
     node.Free()
-    if on_one_host:
-        address, problems = _try(communicator, _LOOPBACK, tests=True)
+    given = communicator.bcast(given)
+    if on_one_host and given is None:
+        address, problems = _meet(communicator, None, loopback=True, tests=True)
         if not problems:
             return address, address
         # MPI takes containers of one host for the same host, although each may have a network of its own.
-    address, problems = _try(communicator, None, tests=on_one_host or first_of_host)
+    tests = on_one_host or first_of_host
+    address, problems = _meet(communicator, given, loopback=False, tests=tests)
     if problems:
         raise RuntimeError(
             f"decompops: rank {communicator.rank}: all hosts must be able to reach JAX's coordinator, which rank 0 "
-            f"starts at {address!r}: {'; '.join(problems)}. Make the names of the hosts known to all hosts (in DNS or "
-            f"/etc/hosts) and let the hosts connect to each other, or set {_VARIABLE}=address:port in the environment "
-            "of rank 0, where `address` is one that all hosts can reach, and `port` is free there."
+            f"starts at {address}: {'; '.join(problems)}. Let the hosts connect to each other, or pass an address of "
+            f'rank 0\'s host that all hosts can reach: `initialize(coordinator="address:port")`, or '
+            f"{_VARIABLE}=address:port in the environment of rank 0."
+        )
+    if problems := _unreachable_names(communicator, tests):
+        raise RuntimeError(
+            f"decompops: rank {communicator.rank}: the name of each host must stand for an address that the other "
+            f"hosts can reach, because XLA's collectives tell this address to them: {'; '.join(problems)}. Correct "
+            "the address of this name in DNS or in /etc/hosts of the host with this name."
         )
     return address, None
 
 
-def _try(communicator: Any, loopback: str | None, *, tests: bool) -> tuple[str, list[str]]:
-    """Return an address that rank 0 chooses for its coordinator, and what is wrong with it.
+def best(problems: Sequence[Sequence[str | None]]) -> int:
+    """Return the number of the address that the most hosts reach; of several, the first.
 
-    Rank 0 listens at this address for a while, and the ranks that are called with `tests` connect to it. The host is
-    `loopback`, or else the host that `JAX_COORDINATOR_ADDRESS` names, or else the name of rank 0's host. Other hosts
-    look up this name, because the address that a host itself uses may not be valid on other hosts.
+    `problems[i][j]` is why host i cannot reach address j, or `None` if it can.
     """
-    listener, problem, host, port = None, None, "", 0
+    reached = [sum(one is None for one in column) for column in zip(*problems, strict=True)]
+    return reached.index(max(reached))
+
+
+def _meet(communicator: Any, given: str | None, *, loopback: bool, tests: bool) -> tuple[str, list[str]]:
+    """Return an address of rank 0 for its coordinator, and why some hosts cannot reach it.
+
+    Rank 0 listens for a while, and the ranks that are called with `tests` connect to all addresses that it may have.
+    """
+    listener, problem, hosts, port, token = None, None, [""], 0, b""
     if communicator.rank == 0:
         try:
-            host, port = (loopback, 0) if loopback else _chosen()
-            listener = _listen(loopback, port, communicator.size)
-            port = listener.getsockname()[1]
+            hosts, port = ([_LOOPBACK], 0) if loopback else _candidates(given)
+            listener = Listener(_LOOPBACK if loopback else "", port, communicator.size)
+            port, token = listener.port, listener.token
         except ValueError as error:
             problem = str(error)
         except OSError as error:
             problem = f"it cannot listen at port {port} ({error})"
-    host, port, may_work = communicator.bcast((host, port, problem is None))
-    if tests and may_work:
-        problem = _problem(host, port)
+    hosts, port, token, may_work = communicator.bcast((hosts, port, token, problem is None))
+    if may_work:
+        chosen, problem = _choose(communicator, hosts, port, token, tests)
+    else:
+        chosen = 0
+    if listener is not None:
+        listener.close()
+    host = f"[{hosts[chosen]}]" if ":" in hosts[chosen] else hosts[chosen]
+    return f"{host}:{port}", _told(communicator, problem)
+
+
+def _choose(communicator: Any, hosts: list[str], port: int, token: bytes, tests: bool) -> tuple[int, str | None]:
+    """Return the number of the first address that all hosts reach, or of the best one and why this host cannot."""
+    from mpi4py import MPI
+
+    attempts = Attempts(hosts if tests else [], port, token)
+    for seconds in (_SOON, reach.LONGEST):
+        attempts.wait(seconds)
+        reached = sum(1 << i for i, problem in enumerate(attempts.problems) if problem is None) if tests else -1
+        if common := communicator.allreduce(reached & (1 << len(hosts)) - 1, MPI.BAND):
+            return (common & -common).bit_length() - 1, None
+    mine = list(attempts.problems) if tests else None
+    chosen = best([one for one in communicator.allgather(mine) if one is not None])
+    problem = mine[chosen] if mine else None
+    if problem and len(hosts) > 1:
+        others = [one for i, one in enumerate(hosts) if i != chosen]
+        problem = f"{problem}, and no other address of rank 0's host is reached by all hosts ({', '.join(others)})"
+    return chosen, problem
+
+
+def _candidates(given: str | None) -> tuple[list[str], int]:
+    """Return the addresses that the coordinator may have, and its port, or 0 for any port."""
+    name, value = ("coordinator", given) if given is not None else (_VARIABLE, os.environ.get(_VARIABLE, ""))
+    host, port = _parsed(value, name)
+    return [host] if host else [socket.gethostname(), *reach.own_addresses()], port
+
+
+def _parsed(value: str, name: str) -> tuple[str, int]:
+    try:
+        wanted = urlsplit(f"//{value}")
+        return wanted.hostname or "", wanted.port or 0
+    except ValueError:
+        raise ValueError(f"`{name}` must be address:port; got {value!r}") from None
+
+
+def _unreachable_names(communicator: Any, tests: bool) -> list[str]:
+    """Return which hosts have a name that stands for an address that another host cannot reach.
+
+    XLA's collectives (Gloo) listen at this address. Each host tests the next host only: in most clusters, all hosts or
+    none reach an address.
+    """
+    listener, problem, here = None, None, None
+    name = socket.gethostname()
+    if tests:
+        try:
+            address = reach.address_of_own_name()
+            listener = Listener(address, 0, communicator.size)
+            here = (name, address, listener.port, listener.token)
+        except socket.gaierror as error:
+            problem = f"it does not know its own name {name!r} ({error.strerror})"
+        except OSError as error:
+            problem = f"its own name {name!r} does not stand for an address of this host ({error})"
+    places = communicator.allgather(here)
+    hosts = [rank for rank, place in enumerate(places) if place is not None]
+    if here is not None and len(hosts) > 1:
+        other, address, port, token = places[hosts[(hosts.index(communicator.rank) + 1) % len(hosts)]]
+        attempts = Attempts([address], port, token)
+        attempts.wait()
+        if attempts.problems[0]:
+            problem = f"{attempts.problems[0]}, which the name {other!r} stands for on host {other!r}"
+    problems = _told(communicator, problem)  # All ranks have ended their attempts.
+    if listener is not None:
+        listener.close()
+    return problems
+
+
+def _told(communicator: Any, problem: str | None, most: int = 4) -> list[str]:
+    """Return the problems of all ranks on every rank, at most `most` of them."""
     if problem is not None:
         problem = f"host {socket.gethostname()!r} (rank {communicator.rank}): {problem}"
     problems = [one for one in communicator.allgather(problem) if one is not None]
-    if listener is not None:
-        with contextlib.suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)  # This ends `accept` in the other thread, which `close` does not.
-        listener.close()
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}", _few(problems)
-
-
-def _chosen() -> tuple[str, int]:
-    """Return the host and the port that the user wants, or the name of this host and 0."""
-    value = os.environ.get(_VARIABLE, "")
-    try:
-        wanted = urlsplit(f"//{value}")
-        return wanted.hostname or socket.gethostname(), wanted.port or 0
-    except ValueError:
-        raise ValueError(f"`{_VARIABLE}` must be address:port; got {value!r}") from None
-
-
-def _listen(loopback: str | None, port: int, connections: int) -> socket.socket:
-    if loopback:
-        listener = socket.create_server((loopback, port), backlog=connections)
-    else:
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        listener = socket.create_server(("", port), family=family, backlog=connections, dualstack_ipv6=both)
-
-    def accept() -> None:  # Linux keeps only some thousands of connections that nobody accepts, or 128.
-        with contextlib.suppress(OSError):  # The listener has been closed.
-            while True:
-                listener.accept()[0].close()
-
-    threading.Thread(target=accept, daemon=True).start()
-    return listener
-
-
-def _problem(host: str, port: int) -> str | None:
-    """Return why this process cannot connect to a port of a host, or `None`."""
-    found: list[str | None] = []
-
-    def connect() -> None:
-        name = socket.gethostname()
-        try:
-            if host != _LOOPBACK:
-                socket.getaddrinfo(name, None)  # XLA's collectives need the address of the name of their own host.
-            name = host
-            socket.create_connection((host, port), timeout=_SECONDS).close()
-            found.append(None)
-        except socket.gaierror as error:
-            found.append(f"it does not know the name {name!r} ({error.strerror})")
-        except (OSError, UnicodeError) as error:
-            found.append(f"it cannot connect to {host!r} ({error})")
-
-    # Looking up a name has no time limit of its own.
-    thread = threading.Thread(target=connect, daemon=True)
-    thread.start()
-    thread.join(_SECONDS)
-    return found[0] if found else f"{host!r} does not answer within {_SECONDS} s"
-
-
-def _few(problems: list[str], most: int = 4) -> list[str]:
     more = len(problems) - most
     return problems if more <= 0 else [*problems[:most], f"{more} more ranks with a problem"]

@@ -15,7 +15,8 @@ from jax.sharding import Mesh
 
 from ..native import caller
 from ..native.library import OVER_MPI
-from . import coordinator, signals
+from . import signals
+from .coordinator import addresses, check as check_coordinator
 from .ending import end_together
 
 
@@ -54,7 +55,14 @@ class Limits:
 
 
 def initialize(
-    communicator: Any, key: str, limits: Limits, *, reuse_memory: bool, share_memory: bool, traces: bool
+    communicator: Any,
+    key: str,
+    limits: Limits,
+    *,
+    coordinator: str | None,
+    reuse_memory: bool,
+    share_memory: bool,
+    traces: bool,
 ) -> None:
     """Do what `MPI.initialize` promises."""
     OVER_MPI.load()
@@ -78,7 +86,7 @@ def initialize(
 
     # Programs must run one after the other, because kernels cannot distinguish two simultaneous runs of one program.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    start(communicator, key, "cpu", limits, watch, make_known)
+    start(communicator, key, "cpu", limits, watch, make_known, coordinator)
 
 
 def start(
@@ -88,12 +96,14 @@ def start(
     limits: Limits,
     watch: Callable[[Any], Callable[[], None]],
     make_known: Callable[[Any], int],
+    coordinator: str | None,
     choose_device: Callable[[Any], int | None] = lambda _: None,
 ) -> None:
     """Check and register a communicator. If it is the first communicator, also start JAX on its ranks.
 
     - `watch`: installs the handlers of uncaught errors, and returns the function to call at the end of the process.
     - `make_known`: registers the communicator with the kernels, and returns its number.
+    - `coordinator`: the address of JAX's coordinator; `None` to choose it.
     - `choose_device`: returns the number of this rank's device on its host.
     """
     from mpi4py import MPI
@@ -109,11 +119,12 @@ def start(
             f"MPI must be initialised with thread level MPI_THREAD_MULTIPLE; got level {MPI.Query_thread()}. Leave "
             '`mpi4py.rc.thread_level` at its default, "multiple".'
         )
+    check_coordinator(coordinator)
     first = not known
     at_exit = watch(communicator) if first else None
     _meet(communicator, limits)
     if first:
-        _start_jax(communicator, platform, limits, choose_device(communicator))
+        _start_jax(communicator, platform, limits, coordinator, choose_device(communicator))
     if jax.local_device_count() != 1 or jax.local_devices()[0].platform != _DEVICES[platform]:
         hint = "" if platform == "cpu" else ' Install JAX with CUDA: pip install "jax[cuda13]".'
         raise RuntimeError(
@@ -180,7 +191,7 @@ def _meet(communicator: Any, limits: Limits) -> None:
 _LATEST = 300  # The default limit of `initialize()` in seconds, and of `jax.distributed.initialize`.
 
 
-def _start_jax(communicator: Any, platform: str, limits: Limits, device: int | None) -> None:
+def _start_jax(communicator: Any, platform: str, limits: Limits, coordinator: str | None, device: int | None) -> None:
     """Start JAX with one device in each rank."""
     jax.config.update("jax_platforms", platform if platform == "cpu" else f"{platform},cpu")
     try:
@@ -194,7 +205,7 @@ def _start_jax(communicator: Any, platform: str, limits: Limits, device: int | N
     if "JAX_ENABLE_PREEMPTION_SERVICE" not in os.environ:
         jax.config.update("jax_enable_preemption_service", False)
     if communicator.size > 1 or platform == "cuda":
-        address, bound = coordinator.addresses(communicator)
+        address, bound = addresses(communicator, coordinator)
         jax.distributed.initialize(
             coordinator_address=address,
             num_processes=communicator.size,
