@@ -57,9 +57,9 @@ def check_separate_folders(folder: Path) -> None:
     if jax.process_index() > 1:
         assert f"is missing on host {socket.gethostname()!r} (process {jax.process_index()})" in str(error.value)
     assert not (folder / "u.zarr").exists()
+    checkpoints = io.Checkpoints(folder / "run")
     with pytest.raises(RuntimeError, match=rf"{rule}; processes \[2, 3\] do not see"):
-        with io.Checkpoints(folder / "run") as checkpoints:
-            checkpoints.save(1, {"u": u})
+        checkpoints.save(1, {"u": u})
     print("refused", flush=True)
 
 

@@ -1,8 +1,8 @@
 """Several hosts on one Linux machine, for tests: namespaces that are joined by a bridge.
 
-Each host has a name, an address, a `/tmp`, a `/dev/shm` and processes of its own. The hosts need root or user namespaces,
-and the programs `ip` and `tc` (iproute2), `unshare` and `nsenter` (util-linux). Nothing leaves the machine. All
-namespaces end with their processes, which end when this process does, so that nothing remains after a failure.
+Each host has a name, an address, a `/tmp`, a `/dev/shm` and processes of its own. The hosts need root or user
+namespaces, and the programs `ip` and `tc` (iproute2), `unshare` and `nsenter` (util-linux). Nothing leaves the machine.
+All namespaces end with their processes, which end when this process does, so that nothing remains after a failure.
 """
 
 import functools
@@ -145,7 +145,7 @@ class _Namespaces:
 
 
 class Cluster:
-    """Hosts on one network, and a switch that joins them. `mpiexec` runs on the switch and starts ranks on the hosts."""
+    """Hosts on one network, and a switch that joins them. `mpiexec` on the switch starts ranks on the hosts."""
 
     def __init__(self, hosts: list[Host], switch: _Namespaces, agent: Path):
         self.hosts, self._switch, self._agent = hosts, switch, agent
@@ -213,7 +213,8 @@ class Job:
         """Wait until the program prints a text."""
         deadline = time.monotonic() + limit
         while text not in self.output:
-            assert time.monotonic() < deadline and self.process.poll() is None, self.output
+            assert self.process.poll() is None, self.output
+            assert time.monotonic() < deadline, self.output
             time.sleep(0.02)
 
     def __enter__(self) -> "Job":

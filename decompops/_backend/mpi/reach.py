@@ -128,9 +128,9 @@ class Attempts:
 def _problem(address: str, port: int, token: bytes) -> str | None:
     """Return why this process cannot connect to a port of an address, or `None`."""
     try:
-        with socket.create_connection((address, port), timeout=LONGEST) as connection:
-            with connection.makefile("rb") as received:
-                answer = received.read(len(token))
+        connection = socket.create_connection((address, port), timeout=LONGEST)
+        with connection, connection.makefile("rb") as received:
+            answer = received.read(len(token))
     except socket.gaierror as error:
         return f"it does not know the name {address!r} ({error.strerror})"
     except (OSError, UnicodeError) as error:
