@@ -83,13 +83,15 @@ void Failures::watch(const std::vector<int>& needed, Patience& patience, std::ve
   if (told.empty()) notices_->tell_waiting(members_.mesh, here_ + " of " + named(members_.ranks), told = needed);
   notices_->check_waiting(needed);
   const std::string seconds = std::to_string(std::lround(patience.seconds())) + " s";
+  const std::string hosts = notices_->hosts_of(needed);
   if (patience.reports()) {
-    report(rank() + " has waited " + seconds + " in " + here_ + " for " + named(needed) +
+    report(rank() + " has waited " + seconds + " in " + here_ + " for " + named(needed) + hosts +
            (before_.empty() ? " (not seen yet)" : " (last seen in " + before_ + ")"));
   }
   if (patience.has_reached_limit()) {
-    throw Failure("gave up after " + seconds + " of waiting for " + named(needed) +
-                  "; if it is only slow, pass a larger `limit` to `MPI.initialize`");
+    throw Failure("gave up after " + seconds + " of waiting for " + named(needed) + hosts +
+                  "; if it is only slow, pass a larger `limit` to `MPI.initialize`" +
+                  (hosts.empty() ? "" : "; if not, look whether this host and its network work"));
   }
 }
 

@@ -16,6 +16,8 @@ constexpr int kGaveUp = 1, kLeft = 2, kWaiting = 3;
 // A rank completes its sends before it ends. This long after its end, all sent messages have arrived.
 constexpr std::chrono::seconds kLastMessages{3};
 
+constexpr int kHostName = 64;  // Linux allows no longer names
+
 bool has(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
 
 }  // namespace
@@ -29,6 +31,24 @@ std::string different_programs(const std::string& how) {
 Notices::Notices(MPI_Comm communicator) : communicator_(communicator) {
   MPI_Comm_rank(communicator_, &rank_);
   MPI_Comm_size(communicator_, &size_);
+  char mine[kHostName] = "";
+  gethostname(mine, kHostName - 1);
+  hosts_.resize(static_cast<std::size_t>(size_) * kHostName);
+  MPI_Allgather(mine, kHostName, MPI_CHAR, hosts_.data(), kHostName, MPI_CHAR, communicator_);
+  // If each name equals the next one, there is only one host.
+  if (std::equal(hosts_.begin() + kHostName, hosts_.end(), hosts_.begin())) hosts_.clear();
+}
+
+std::string Notices::hosts_of(const std::vector<int>& ranks) const {
+  constexpr std::size_t kMost = 4;
+  std::vector<std::string> found;
+  for (std::size_t i = 0; i < ranks.size() && !hosts_.empty() && found.size() <= kMost; ++i) {
+    const std::string host = &hosts_[static_cast<std::size_t>(ranks[i]) * kHostName];
+    if (std::find(found.begin(), found.end(), host) == found.end()) found.push_back(host);
+  }
+  std::string text;
+  for (std::size_t i = 0; i < found.size(); ++i) text += (i == 0 ? " on " : ", ") + (i < kMost ? found[i] : "...");
+  return text;
 }
 
 void Notices::send(int tag, std::uint64_t mesh, const std::string& text, const std::vector<int>& ranks) {

@@ -30,6 +30,8 @@ class Notices {
 
   MPI_Comm communicator() const { return communicator_; }
   int rank() const { return rank_; }
+  // Returns " on HOST" or " on HOST, HOST, ..." for messages about ranks, or "" if all ranks are on one host.
+  std::string hosts_of(const std::vector<int>& ranks) const;
   // Tells `ranks`, or all ranks of the communicator if `ranks` is empty, why this rank cannot continue with operators
   // on a mesh, or with any operator if `mesh` is 0.
   void give_up(std::uint64_t mesh, const std::string& reason, std::vector<int> ranks = {});
@@ -64,6 +66,7 @@ class Notices {
 
   MPI_Comm communicator_;
   int rank_ = 0, size_ = 1;
+  std::vector<char> hosts_;  // the names of the hosts, by rank, with `kHostName` bytes each; empty for one host
   std::mutex mutex_;
   std::vector<GivenUp> given_up_;
   std::map<int, Clock::time_point> left_;

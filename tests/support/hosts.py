@@ -206,7 +206,7 @@ class Job:
         """Wait for the end of the program, and return its exit status, or `None` if it runs longer than `limit`."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(limit)
-            self._reader.join(limit)
+            self._reader.join(1)  # Programs on the hosts may keep the pipe open.
         return self.process.poll()
 
     def wait_for(self, text: str, limit: float = 100) -> None:

@@ -99,7 +99,7 @@ def _meet(communicator: Any, given: str | None, *, loopback: bool, tests: bool) 
     if listener is not None:
         listener.close()
     host = f"[{hosts[chosen]}]" if ":" in hosts[chosen] else hosts[chosen]
-    return f"{host}:{port}", _told(communicator, problem)
+    return f"{host}:{port}", told(communicator, problem)
 
 
 def _choose(communicator: Any, hosts: list[str], port: int, token: bytes, tests: bool) -> tuple[int, str | None]:
@@ -161,13 +161,13 @@ def _unreachable_names(communicator: Any, tests: bool) -> list[str]:
         attempts.wait()
         if attempts.problems[0]:
             problem = f"{attempts.problems[0]}, which the name {other!r} stands for on host {other!r}"
-    problems = _told(communicator, problem)  # All ranks have ended their attempts.
+    problems = told(communicator, problem)  # All ranks have ended their attempts.
     if listener is not None:
         listener.close()
     return problems
 
 
-def _told(communicator: Any, problem: str | None, most: int = 4) -> list[str]:
+def told(communicator: Any, problem: str | None, most: int = 4) -> list[str]:
     """Return the problems of all ranks on every rank, at most `most` of them."""
     if problem is not None:
         problem = f"host {socket.gethostname()!r} (rank {communicator.rank}): {problem}"
