@@ -81,6 +81,17 @@ def test_rank_that_gives_up(two):
         assert re.search(line, job.output), job.output
 
 
+@pytest.mark.sweep
+def test_full_shared_memory(two):
+    """Open MPI then moves data without its files in `/dev/shm`, and names the host."""
+    for host in two.hosts:
+        host.run("mount -o remount,size=4k /dev/shm")
+    with two.mpiexec(WORKER, "transform", ranks=2, SECONDS="1", LIMIT="60") as job:
+        assert job.wait(100) == 0, job.output
+        assert job.output.count("ended") == 4
+        assert re.search(r"Local host: +host[12]", job.output), job.output
+
+
 def test_host_that_dies(two):
     """The launcher names the host, and ends the job."""
     with two.mpiexec(WORKER, "transform", SECONDS="100", LIMIT="60") as job:

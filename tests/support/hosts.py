@@ -69,9 +69,9 @@ class Host:
         lines = [f"{address} {name}" for name, address in {"localhost": "127.0.0.1", **names}.items()]
         self.names.write_text("\n".join([*lines, ""]))
 
-    def enter(self, *command: object) -> list[str]:
-        """Return the command that runs `command` on this host."""
-        return self._inside.enter(*command)
+    def enter(self, *command: object, from_switch: bool = False) -> list[str]:
+        """Return the command that runs `command` on this host, and that this process or the switch may call."""
+        return self._inside.enter(*command, from_switch=from_switch)
 
     def run(self, *commands: str) -> str:
         """Run shell commands on this host, and return their output."""
@@ -123,10 +123,10 @@ class _Namespaces:
             self.process.kill()
             raise OSError(f"{shlex.join(command[:6])} ...: {self.process.communicate()[1].strip()}")
 
-    def enter(self, *command: object) -> list[str]:
+    def enter(self, *command: object, from_switch: bool = False) -> list[str]:
         """Return the command that runs `command` in these namespaces."""
         pid = self.process.pid
-        names = ["--net", "--mount", *(["--user", "--preserve-credentials"] if self._user else [])]
+        names = ["--net", "--mount", *(["--user", "--preserve-credentials"] if self._user and not from_switch else [])]
         if self._pids:
             names += ["--uts", "--ipc", f"--pid=/proc/{pid}/ns/pid_for_children"]
         return ["nsenter", f"--target={pid}", *names, f"--wd={Path.cwd()}", "--", *map(str, command)]
@@ -262,7 +262,7 @@ def cluster(number: int, *shared: Path) -> Iterator[Cluster]:
 
 def _write_agent(agent: Path, hosts: list[Host]) -> None:
     """Write the program that `mpiexec` calls in place of `ssh`: `agent ADDRESS COMMAND...`."""
-    cases = [f'{host.address}) exec {shlex.join(host.enter("sh", "-c"))} "$*" ;;' for host in hosts]
+    cases = [f'{host.address}) exec {shlex.join(host.enter("sh", "-c", from_switch=True))} "$*" ;;' for host in hosts]
     agent.write_text("\n".join(["#!/bin/sh", "host=$1; shift", "case $host in", *cases, "esac", ""]))
     agent.chmod(0o700)
 
