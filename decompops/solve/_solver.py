@@ -16,6 +16,7 @@ from jaxtyping import Inexact, Shaped
 
 from .._common.byte_order import device_array
 from .._common.check import check_count, check_number
+from .._common.compat import together
 from .._common.placement import known
 from .._common.remember import in_one_program, keep_if_traced
 from .._common.typed import sharded_like
@@ -254,9 +255,9 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Arra
 
     # The scale is part of the system, as a second unknown that equals itself. The systems of derivatives have another
     # scale. There, the second unknown is zero, because it has no derivative. JAX transposes a system only if all of its
-    # unknowns have derivatives, zero or not: `optimization_barrier` gives them to both.
+    # unknowns have derivatives, zero or not: `together` gives them to both.
     def apply(pair: tuple[Array, Array]) -> tuple[Array, Array]:
-        return lax.optimization_barrier((sharded_like(operator(pair[0]), b), pair[1]))
+        return together(sharded_like(operator(pair[0]), b), pair[1])
 
     def solve(operator: Callable, precondition: Callable, pair: tuple[Array, Array]) -> tuple:
         b, scale = projected(fields.clear(pair[0])), pair[1]
@@ -281,7 +282,7 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Arra
     # In JAX 0.12, pyright infers that `custom_linear_solve` never returns.
     solution: Any = lax.custom_linear_solve(
         apply,
-        lax.optimization_barrier((right, scale)),
+        together(right, scale),
         lambda _, pair: solve(operator, precondition, pair),
         lambda _, pair: solve(_transposed(operator, b), _transposed_preconditioner(precondition, b), pair),
         has_aux=True,
