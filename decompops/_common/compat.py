@@ -129,7 +129,7 @@ def saving_nothing(function: Callable, *, prevent_cse: bool = True) -> Callable:
 @jax.custom_jvp
 def together(x: Any, y: Any) -> tuple[Any, Any]:
     """Return `x` and `y`, whose axes are the first ones of `x`. If `x` has a derivative, so has `y`, maybe zero."""
-    # In JAX 0.10, `optimization_barrier` does so, too. In JAX 0.12 it leaves out derivatives that are zero, and then JAX
+    # In JAX 0.10, `optimization_barrier` does so, too. In JAX 0.12 it leaves out zero derivatives, and then JAX
     # cannot transpose the derivative of `custom_linear_solve`: an `AssertionError` (no issue known). Remove this when
     # tests/solve/test_derivatives.py passes without it.
     return x, y
