@@ -20,9 +20,10 @@ from jax.sharding import Mesh
 
 
 PROBLEM = targets.problem()
-pytestmark = pytest.mark.skipif(
-    PROBLEM is not None and "DECOMPOPS_REQUIRE_CUDA_PLUGIN" not in os.environ, reason=str(PROBLEM)
-)
+pytestmark = [
+    pytest.mark.skipif(PROBLEM is not None and "DECOMPOPS_REQUIRE_CUDA_PLUGIN" not in os.environ, reason=str(PROBLEM)),
+    pytest.mark.timeout(1200),  # To compile long programs for GPUs takes minutes.
+]
 # These instructions write no array, or belong to an instruction that is counted already.
 FREE = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element", "partition-id", "all-to-all-done"}
 
