@@ -1,6 +1,5 @@
 """What a body changes in the network of conductances of `Diffusion`."""
 
-import math
 from collections.abc import Callable
 
 import equinox as eqx
@@ -90,7 +89,6 @@ def immersed(
     cut, dtype = network.cut(local=False), network.faces[0].dtype
     real = jnp.finfo(dtype).dtype
     like = lambda faces, reaction: Network(network.decomposition, network.periodic, tuple(faces), reaction)
-    diagonal = like(network.faces, None).diagonal(cut)
     if body.boundary == "neumann":
         fractions, volumes = open_fractions(geometry, body, cut, real)
         faces = tuple(
@@ -109,10 +107,6 @@ def immersed(
         around = Links(cut.merge(outside != 0), cut.merge(outside), links, shares)
         to_surface = like(links, network.reaction).diagonal(cut)
         reaction = cut.merge(times(outside, to_surface))
-    # A small number on the diagonal of closed cells, so that preconditioners may divide by it.
-    small = cut.merge(cut.clear(math.sqrt(float(jnp.finfo(real).eps)) * diagonal))
-    reaction = jnp.zeros_like(small) if reaction is None else reaction
-    reaction = jnp.where(around.open_cells, reaction, small)
     return like(faces, reaction), around
 
 
