@@ -205,6 +205,27 @@ def test_cells_that_nothing_is_connected_to(monkeypatch, boundary):
     assert 0.1 < values[0] < values[-1] < 1.2
 
 
+@pytest.mark.parametrize("kind", ["dirichlet", "neumann"])
+def test_bodies(kind):
+    """Around a body, closed cells stay zero. Cells that almost touch its surface do not slow the cycle down."""
+    dec = dops.Decomposition(make_mesh((1,)), shape=(17, 20), box=dops.Box(1.0))
+    centre = (np.array((8.5, 10.5)) / dec.shape)[:, None, None]  # The centre of a cell, as is the surface.
+    distance = np.sqrt(((centres(dec.shape) - centre) ** 2).sum(0)) - 4.999 / 17
+    operator = finite_volume.Diffusion(dec, boundary="neumann", body=finite_volume.Body(distance, kind))
+    own, inverse = dense(dec, operator), dense(dec, solve.Multigrid(operator))
+    closed = np.flatnonzero(~np.asarray(operator.open_cells))
+    assert not own[closed].any()
+    assert not inverse[closed].any()
+    if kind == "dirichlet":
+        assert own.max() > 100 * np.median(np.diag(own))
+    is_open = np.asarray(operator.open_cells).ravel()
+    own, inverse = own[is_open][:, is_open], inverse[is_open][:, is_open]
+    scale = 1 / np.sqrt(np.diag(own))  # Links to the surface differ by a factor of a thousand.
+    own, inverse = scale[:, None] * own * scale, inverse / scale[:, None] / scale
+    values = spectrum(own, inverse, int(kind == "neumann"))
+    assert 0.5 < values[0] < values[-1] < 1.3
+
+
 def test_smallest_grid():
     """In single precision, jumps by a factor of a million cost no accuracy: NumPy inverts in double precision."""
     dec = dops.Decomposition(make_mesh((1,)), shape=(6, 6, 6), box=dops.Box(1.0))
