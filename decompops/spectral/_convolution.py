@@ -190,8 +190,8 @@ def _on_block(operator: Convolution, grid: OpenGrid, block: Array, *, transposed
     cells, start = block.shape[at], 0
     fields = math.prod(block.shape[: block.ndim - plans.inner.source.ndim])
     doubled = fields * math.prod(plans.inner.target.block_shape) * plans.inner.result_dtype(block.dtype).itemsize
-    least = math.ceil(2 * doubled / max(_FIELDS * field - block.nbytes, field))
-    pieces = min(max(doubled // _BYTES, least), _MOST_PIECES, cells)
+    least = math.ceil(2 * doubled / max(_FIELDS * field - block.nbytes, field, 1))
+    pieces = min(max(doubled // _BYTES, least, 1), _MOST_PIECES, cells)  # A batch may be empty.
     counts = even_lengths(cells, pieces)
     # The pieces have at most two lengths. If one piece has a length of its own, it comes first: after the loop over the
     # others, it would make derivatives hold three times as much memory.

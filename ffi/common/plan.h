@@ -44,8 +44,8 @@ struct Transform {
 };
 
 struct Stage {
-  // The stages between `pieces` and `joined` are moves, transforms, clears and resizes. Each piece of the block passes through
-  // these stages independently of the other pieces.
+  // The stages between `pieces` and `joined` are moves, transforms, clears and resizes. Each piece of the block passes
+  // through these stages independently of the other pieces.
   // A resize drops cells at the ends of axes, or adds cells that are zero.
   enum class Kind { move, fourier, extend, crop, clear, pieces, joined, resize };  // `decode`: `resize` is the last
   Kind kind;

@@ -24,8 +24,14 @@ void test_decoding(int ndim) {
   auto append = [&](const std::vector<std::int64_t>& more) { numbers.insert(numbers.end(), more.begin(), more.end()); };
   append(blocks);
   std::vector<std::size_t> starts;
-  const std::vector<std::vector<std::int64_t>> stages{
-      {1, 0, -1, 0, 1, ndim - 1}, {2, 0, 1, 0}, {1, 2, 1, 1, 1, 0}, {4}, {5, -1, 3}, {1, 0, -1, 0, 1, 0}, {6}};
+  const std::vector<std::vector<std::int64_t>> stages{{1, 0, -1, 0, 1, ndim - 1},
+                                                      {2, 0, 1, 0},
+                                                      {1, 2, 1, 1, 1, 0},
+                                                      {4},
+                                                      {5, -1, 3},
+                                                      {1, 0, -1, 0, 1, 0},
+                                                      {7, 1, 0},
+                                                      {6}};
   const std::size_t opening = 4;
   for (const auto& stage : stages) {
     starts.push_back(numbers.size());
@@ -70,8 +76,8 @@ void test_decoding(int ndim) {
     expect(refused(numbers), "a grid may have " + std::to_string(axes) + " axes");
   }
   numbers[1] = ndim;
-  numbers[starts[3]] = 7;
-  expect(refused(numbers), "there is an eighth stage");
+  numbers[starts[3]] = 8;
+  expect(refused(numbers), "there is a ninth stage");
 }
 
 // Random numbers are either refused or decoded. They cause no crash.

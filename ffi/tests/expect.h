@@ -51,4 +51,5 @@ void test(const char* name, const Body& body) {
 void test_decoding(int ndim);
 void test_decoding_of_noise();
 void test_points();
+void test_resizes();
 void test_rows();

@@ -13,6 +13,7 @@
 #include "cpu/fft.h"
 #include "cpu/lines.h"
 #include "tests/boxes.h"
+#include "tests/dft.h"
 #include "tests/expect.h"
 
 using namespace decompops;
@@ -163,18 +164,6 @@ void test_regions() {
   }
 }
 
-using Cell = std::complex<double>;
-
-// The factor by which a transform multiplies cell `n` of the input before it adds it to cell `k` of the result. A mode
-// of a half spectrum also stands for its complex conjugate.
-Cell weight(const Transform& transform, Index n, Index k, Index length) {
-  using Kind = Transform::Kind;
-  const double angle = transform.sign * 2 * M_PI * static_cast<double>(n * k) / static_cast<double>(length);
-  const Index mode = transform.kind == Kind::r2c ? k : n;
-  const bool twice = mode > 0 && 2 * mode != length && transform.weighted == (transform.kind == Kind::r2c);
-  return std::polar(twice && transform.kind != Kind::c2c ? 2.0 : 1.0, angle);
-}
-
 // A field of 1 to 5 axes has two pieces. Its lines begin in one piece and end in the other, as if two ranks had sent
 // the pieces.
 void test_lines() {
@@ -275,11 +264,13 @@ int main() {
   if (has_ducc()) {
     test("lines, DUCC", test_lines);
     test("lines of a gap, DUCC", test_lines_of_a_gap);
+    test("resizes, DUCC", test_resizes);
   }
   if (dlopen("libfftw3.so.3", RTLD_NOW) != nullptr && dlopen("libfftw3f.so.3", RTLD_NOW) != nullptr) {
     load_fftw("libfftw3.so.3", "libfftw3f.so.3");
     test("lines, FFTW", test_lines);
     test("lines of a gap, FFTW", test_lines_of_a_gap);
+    test("resizes, FFTW", test_resizes);
   }
   test("a library without FFTW's functions", test_loading_of_others);
   return failed_tests > 0;

@@ -219,4 +219,5 @@ def test_bad_arguments(plain):
     with pytest.raises(ValueError, match="must have shape"):
         convolution(np.zeros((4, 4, 5)))
     assert np.isnan(np.asarray(convolution(np.full(shape, np.nan)))).all()
+    assert convolution(np.zeros((0, *shape))).shape == (0, *shape)
     assert_close(convolution(np.ones(shape, np.int32)), convolution(np.ones(shape)), 1e-6)
