@@ -1,8 +1,6 @@
 """Bessel functions of real arguments, which JAX does not have or has in single precision only."""
 
-import functools
 import math
-import operator
 from collections.abc import Callable
 
 import jax.numpy as jnp
@@ -17,12 +15,14 @@ _TERMS = 7  # of each asymptotic series; the error is below 1e-16 from 50 on
 
 def j0(x: Array) -> Array:
     """Return the Bessel function J0 of `x >= 0`."""
-    return jnp.where(x < _FAR, _mean(lambda sine: jnp.cos(jnp.minimum(x, _FAR) * sine)), _wave(x, 0))
+    near = jnp.minimum(x, _FAR)
+    return jnp.where(x < _FAR, _mean(lambda sine: jnp.cos(near * sine), x), _wave(x, 0))
 
 
 def j1(x: Array) -> Array:
     """Return the Bessel function J1 of `x >= 0`."""
-    return jnp.where(x < _FAR, _mean(lambda sine: sine * jnp.sin(jnp.minimum(x, _FAR) * sine)), _wave(x, 1))
+    near = jnp.minimum(x, _FAR)
+    return jnp.where(x < _FAR, _mean(lambda sine: sine * jnp.sin(near * sine), x), _wave(x, 1))
 
 
 def y0(x: Array) -> Array:
@@ -45,10 +45,14 @@ def k1(x: Array) -> Array:
     return _decay(x, 1)
 
 
-def _mean(function: Callable) -> Array:
+def _mean(function: Callable, like: Array) -> Array:
     """Return the mean of a function of `sin θ` over all angles, which converges exponentially."""
-    sines = np.sin((np.arange(_NODES) + 0.5) * math.pi / (2 * _NODES))
-    return functools.reduce(operator.add, map(function, map(float, sines))) / _NODES
+    sines = jnp.asarray(np.sin((np.arange(_NODES) + 0.5) * math.pi / (2 * _NODES)), like.dtype)
+
+    def add(i: Array, total: Array) -> Array:
+        return total + function(sines[i])
+
+    return lax.fori_loop(np.int32(0), np.int32(_NODES), add, jnp.zeros_like(like)) / _NODES
 
 
 def _wave(x: Array, order: int, *, second: bool = False) -> Array:

@@ -117,12 +117,15 @@ def _radiating_symbol(axes: int, squared: Array, kappa: Array, reach: Number) ->
     near = jnp.abs(s - kappa) * reach < 1
     y = s * reach
     far = _times(1 + times_hankel(y * j1(y), -j0(y)), 1 / jnp.where(near, 1, (s - kappa) * (s + kappa)))
-    # Near κ, the numerator is the integral of its derivative, so that nothing cancels.
-    nodes, weights = np.polynomial.legendre.leggauss(6)
-    total = jnp.zeros_like(far)
-    for node, weight in zip((nodes + 1) / 2, weights / 2):
-        z = (kappa + float(node) * jnp.where(near, s - kappa, 0)) * reach
-        total += float(weight) * times_hankel(z * j0(z), j1(z))
+    # Near κ, the numerator is the integral of its derivative, so that nothing cancels. A loop compiles in less time.
+    rule = [jnp.asarray(values, s.dtype) / 2 for values in np.polynomial.legendre.leggauss(6)]
+
+    def add(i: Array, total: Array) -> Array:
+        node, weight = rule[0][i] + 0.5, rule[1][i]
+        z = (kappa + node * jnp.where(near, s - kappa, 0)) * reach
+        return total + _times(times_hankel(z * j0(z), j1(z)), weight)
+
+    total = lax.fori_loop(np.int32(0), np.int32(6), add, jnp.zeros_like(far))
     return jnp.where(near, _times(total, reach / (s + kappa)), far)
 
 
