@@ -119,10 +119,13 @@ def _renumbered(stage: AbstractStage, old: tuple[int, ...]) -> AbstractStage:
     """Return `stage` with new numbers of the grid axes: the axis with the number `old[i]` gets the number `i`."""
 
     def blocks(b: Blocks) -> Blocks:
-        lengths, parts, names, halo = (
-            tuple(values[axis] for axis in old) for values in (b.lengths, b.parts, b.names, b.halo)
+        return Blocks(
+            lengths=tuple(b.lengths[axis] for axis in old),
+            parts=tuple(b.parts[axis] for axis in old),
+            names=tuple(b.names[axis] for axis in old),
+            order=tuple(map(old.index, b.order)),
+            halo=tuple(b.halo[axis] for axis in old),
         )
-        return Blocks(lengths, parts, names, tuple(map(old.index, b.order)), halo)
 
     axes = {"axes": tuple(map(old.index, stage.axes))} if isinstance(stage, LocalTransform | Resize) else {}
     assert isinstance(stage, Move | LocalTransform | Resize)
