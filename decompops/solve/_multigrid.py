@@ -188,7 +188,7 @@ def _shares(network: Network) -> Float[Array, "ndim"]:
     sums = [lower + upper for lower, upper in network.pairs(cut)]
     total = sum(sums[1:], sums[0])
     inverse = cut.clear(_reciprocal(total))
-    return jnp.stack([jnp.mean(own * inverse) for own in sums])
+    return network.decomposition.mean(jnp.stack([cut.merge(own * inverse) for own in sums]))
 
 
 @eqx.filter_jit
