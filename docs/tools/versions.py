@@ -1,7 +1,7 @@
 """A hook of mkdocs: lists the versions that continuous integration tests in docs/versions.md.
 
-The first column is the environment that builds the site, in which continuous integration runs all tests. The second one
-is the environment whose folder the variable `DECOMPOPS_OLDEST` names (`.ci/oldest`). Without this variable, the page
+The first column is the environment that builds the site, in which continuous integration runs all tests. The others are
+the environments whose folders the variable `DECOMPOPS_SELECTED` names (`.ci/selected`). Without this variable, the page
 says that the site was not built by continuous integration.
 """
 
@@ -33,19 +33,19 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.src_uri != "versions.md":
         return markdown
     assert MARKER in markdown
-    oldest = os.environ.get("DECOMPOPS_OLDEST")
-    return markdown.replace(MARKER, table([sys.executable, *([f"{oldest}/bin/python"] if oldest else [])]))
+    folders = filter(None, os.environ.get("DECOMPOPS_SELECTED", "").split(os.pathsep))
+    return markdown.replace(MARKER, table([sys.executable, *(f"{folder}/bin/python" for folder in folders)]))
 
 
 def table(pythons: list[str]) -> str:
-    """Return the table of versions of the newest environment, and of the oldest one if there is one."""
+    """Return the table of versions of the environments with these Pythons, as far as they exist."""
     columns = [_asked(python) for python in pythons if Path(python).exists()]
     lines = ["| | all tests |" + " a selection |" * (len(columns) - 1), "|---|" + "---|" * len(columns)]
     lines += [f"| {name} | " + " | ".join(column[name] for column in columns) + " |" for name in columns[0]]
     if len(pythons) == 1:
         lines += ["", "This copy of the site was not built by continuous integration: the table shows its environment."]
-    elif len(columns) == 1:
-        lines += ["", "The machine had no Python for the oldest versions, so their tests did not run."]
+    elif len(columns) < len(pythons):
+        lines += ["", "The machine did not have all versions of Python, so a selection was not run."]
     return "\n".join(lines)
 
 
