@@ -139,8 +139,10 @@ def together(x: Any, y: Any) -> tuple[Any, Any]:
 def _together_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
     x, y = tangents
     # For JAX, this zero depends on `x`. XLA removes the sum, whose terms are the constant zero.
-    nothing = jnp.sum(jnp.where(False, x, jnp.zeros_like(x)), axis=tuple(range(y.ndim, x.ndim)))
-    return together(*primals), (x, y + nothing.real.astype(y.dtype))
+    # XLA (JAX 0.10 and 0.12) stops the process where it folds the real part of such a sum of complex numbers.
+    parts = x.real
+    nothing = jnp.sum(jnp.where(False, parts, jnp.zeros_like(parts)), axis=tuple(range(y.ndim, x.ndim)))
+    return together(*primals), (x, y + nothing.astype(y.dtype))
 
 
 def count_up_to(bounds: tuple[float, ...], k: Array) -> Array:
