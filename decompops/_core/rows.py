@@ -41,7 +41,7 @@ def move_rows(group: Group, leaving: Array, sent: Array, count: Array, arrays: S
 
 
 def everywhere(group: Group, row: Array) -> Array:
-    """Return the rows of all devices of `group`, on each of them: an array `(size, *row.shape)`.
+    """Give each device of `group` the rows of all of them, as an array of shape `(size, *row.shape)`.
 
     With compiled kernels, this is a transpose, so that a device which waits for others says so.
     """

@@ -56,7 +56,8 @@ class Links(eqx.Module):
     - `open_cells`: whether the centre of each cell is outside.
     - `volumes`: one for open cells, else zero.
     - `conductances`: for each axis, the conductance from the open cell to the surface across each face; else zero.
-    - `shares`: for each axis, the weight of the cell behind the face in a value on the surface.
+    - `shares`: for each axis, where the surface is between the two centres beside a face. The value there is
+        interpolated from the two cells, and this is the weight of the upper cell.
     """
 
     open_cells: Bool[Array, "*grid"]

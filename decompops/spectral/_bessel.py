@@ -69,7 +69,8 @@ def _wave(x: Array, order: int, *, second: bool = False) -> Array:
 def _second(x: Array, order: int) -> Array:
     """Return Y from an integral of the Hankel function (Abramowitz and Stegun, 9.1.25), and from its series.
 
-    The path from -∞ to ∞ + iπ passes through the saddle point, so the trapezoidal rule converges exponentially.
+    The path of integration goes from -∞ to ∞ + iπ, through the saddle point. There, the integrand is smooth and does
+    not oscillate, so the trapezoidal rule converges exponentially.
     """
     step, nodes, near = 0.05, 400, jnp.minimum(x, _FAR)
 
