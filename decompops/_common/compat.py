@@ -69,8 +69,8 @@ def avoid_deadlocks(cores: int, environment: MutableMapping[str, str] = os.envir
 
 @functools.cache  # One warning is enough.
 def warn_of_few_threads(devices: int) -> None:
-    """Warn if XLA runs, but has too few threads for programs on `devices` CPU devices: see `avoid_deadlocks`."""
-    threads = _xla_threads()
+    """Warn if XLA runs, but has too few threads for programs on several CPU devices: see `avoid_deadlocks`."""
+    threads = _xla_threads() if devices > 1 else 0
     if 0 < threads < min(2 * devices, 256):  # XLA starts at most 256 of the threads that are counted.
         warnings.warn(
             f"JAX may deadlock when more than 32 programs are under way on {devices} CPU devices: XLA has {threads} "

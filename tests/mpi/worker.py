@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from decompops import io, particles
 from decompops._backend.native.library import OVER_MPI
-from decompops.tools.bench.scaling import children
+from decompops.tools.bench.order import children
 from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec as P

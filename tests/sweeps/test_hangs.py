@@ -112,6 +112,8 @@ def test_too_few_threads_cause_a_warning():
     assert "JAX may deadlock" in done.stderr, done.stderr
     assert "XLA has 8 threads and needs 16. Set `PJRT_NPROC=32`" in done.stderr
     assert run("-c", LATE, PJRT_NPROC="16").returncode == 0
+    alone = LATE.replace('make_mesh((4, 2), ("x", "y"))', 'make_mesh((1,), ("x",), devices=jax.devices()[:1])')
+    assert "deadlock" not in run("-c", alone).stderr  # XLA starts programs on one device without tasks.
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import argparse
 import jax
 
 from ... import MPI
-from ..bench.scaling import STEPS, report_scaling
+from ..bench.scaling import STEPS, Future, report_scaling
 from .arguments import Parser, count, grid, positive
 from .devices import is_quiet
 from .progress import Progress
@@ -20,6 +20,9 @@ def add(parser: Parser) -> None:
     add("--ranks", nargs="+", type=count, default=[64, 1024, 16384], metavar="N", help=ranks)
     latency = "microseconds that a message takes from rank to rank (default: the time measured on this machine)"
     add("--latency", type=positive, metavar="TIME", help=latency)
+    add("--link", type=positive, metavar="RATE", help="GB/s that a node sends (default: as measured)")
+    nodes = "ranks on each node of the predicted machine (default: as on this machine)"
+    add("--ranks-per-node", type=count, metavar="N", help=nodes)
     parser.add_quiet()
     parser.set_defaults(run=lambda options: _run(parser, options))
 
@@ -32,7 +35,13 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
     except (ImportError, RuntimeError) as error:
         parser.error(str(error))
     with Progress("scaling", STEPS, quiet=is_quiet(options)) as progress:
-        lines = report_scaling(options.block, options.ranks, options.latency, progress.part)
+        future = Future(
+            options.ranks,
+            options.ranks_per_node,
+            None if options.latency is None else 1e-6 * options.latency,
+            None if options.link is None else 1e9 * options.link,
+        )
+        lines = report_scaling(options.block, future, progress.part)
     if jax.process_index() == 0:
         print(*lines, sep="\n")
     return 0

@@ -1,9 +1,9 @@
-"""Tests of the model of `decompops scaling` against hand-computed times. `tree` in mpi/worker.py tests real ranks."""
+"""Tests of the model of the order of calls against times computed by hand. `tree` in mpi/worker.py tests real ranks."""
 
 import math
 
 import pytest
-from decompops.tools.bench.scaling import Costs, children, simulate
+from decompops.tools.bench.order import Costs, children, simulate
 
 
 def depth(rank: int) -> int:

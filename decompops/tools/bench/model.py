@@ -1,0 +1,167 @@
+"""A model of operators on many ranks: what a rank computes, moves through memory, and sends, and how long this takes.
+
+The time is a sum of three parts, because the kernels compute and send in turns. Networks have no hot spots: a node is
+limited only by its own link. What a program adds to an operator (calls, their order) is not in the model.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+
+Mesh = tuple[int, int]
+Shape = tuple[int, int, int]
+REAL, COMPLEX = 4, 8  # Bytes of a number in single precision.
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine of equal nodes. Ranks of a node have consecutive numbers in the mesh.
+
+    - `operations`: how many floating-point operations a rank does in a second, in transforms. A line of n complex
+      points counts 5 n log₂ n.
+    - `memory`: how many bytes a rank reads or writes in a second, while the other ranks of its node do the same.
+    - `overhead`: seconds for which a message keeps its sender or its receiver busy.
+    - `latency`: seconds that a short message travels.
+    - `link`: how many bytes a node sends in a second, while it receives as many.
+    - `ranks`: the number of ranks of a node.
+    """
+
+    operations: float
+    memory: float
+    overhead: float
+    latency: float
+    link: float
+    ranks: int = 1
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Messages of one kind: each rank sends one of `size` bytes to each rank `offsets` further along a mesh axis."""
+
+    axis: int
+    size: float
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one rank does: operations in transforms, bytes read or written in memory, and exchanges."""
+
+    operations: float = 0.0
+    moved: float = 0.0
+    exchanges: tuple[Exchange, ...] = ()
+
+    def __add__(self, other: "Work") -> "Work":
+        exchanges = (*self.exchanges, *other.exchanges)
+        return Work(self.operations + other.operations, self.moved + other.moved, exchanges)
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """The three parts of the time of an operator."""
+
+    computing: float
+    memory: float
+    network: float
+
+    @property
+    def total(self) -> float:
+        return self.computing + self.memory + self.network
+
+
+def transform(shape: Shape, mesh: Mesh, *, real: bool = False) -> Work:
+    """Return the work of a transform along all axes. Each exchange packs and unpacks its block once."""
+    cells = math.prod(shape) / math.prod(mesh)
+    half = 0.5 if real else 1.0
+    block = half * cells * COMPLEX
+    exchanges = tuple(Exchange(axis, block / size, tuple(range(1, size))) for axis, size in enumerate(mesh) if size > 1)
+    return Work(5 * half * cells * math.log2(math.prod(shape)), 4 * block * len(exchanges), exchanges)
+
+
+def stencil(shape: Shape, mesh: Mesh) -> Work:
+    """Return the work of a stencil with one neighbour on each side, of a real field: two faces for each mesh axis."""
+    cells = math.prod(shape) / math.prod(mesh)
+    faces = tuple(
+        Exchange(axis, REAL * cells * size / shape[axis], (1, size - 1)) for axis, size in enumerate(mesh) if size > 1
+    )
+    return Work(0.0, 2 * REAL * cells, faces)
+
+
+# Conjugate gradients read and write nine fields besides the operator and the preconditioner: three updates of a vector
+# (two read, one written each). Three sums read five.
+_PASSES = 14
+
+
+def solver_step(shape: Shape, mesh: Mesh) -> Work:
+    """Return the work of a step of conjugate gradients: a stencil, two real transforms, and one reduction."""
+    cells = math.prod(shape) / math.prod(mesh)
+    sums = tuple(Exchange(axis, 3 * REAL, tuple(range(1, size))) for axis, size in enumerate(mesh) if size > 1)
+    there = transform(shape, mesh, real=True)
+    return stencil(shape, mesh) + there + there + Work(0.0, _PASSES * REAL * cells, sums)
+
+
+OPERATORS: Mapping[str, Callable[[Shape, Mesh], Work]] = {
+    "transform": transform,
+    "stencil": stencil,
+    "solver step": solver_step,
+}
+
+
+def seconds(work: Work, mesh: Mesh, machine: Machine) -> Seconds:
+    """Return how long a rank takes for its work."""
+    network = sum(_network(exchange, mesh, machine) for exchange in work.exchanges)
+    return Seconds(work.operations / machine.operations, work.moved / machine.memory, network)
+
+
+def _network(exchange: Exchange, mesh: Mesh, machine: Machine) -> float:
+    number = len(exchange.offsets)
+    leaving = messages_out(exchange, mesh, machine.ranks)
+    staying = min(machine.ranks, math.prod(mesh)) * number - leaving
+    link = leaving * exchange.size / machine.link
+    # Within a node, the sender and the receiver copy a message, each by reading and writing it.
+    inside = 2 * staying * exchange.size / machine.ranks / machine.memory
+    return 2 * machine.overhead * number + machine.latency + link + inside
+
+
+def messages_out(exchange: Exchange, mesh: Mesh, ranks: int) -> int:
+    """Return how many messages of an exchange leave the first node of `ranks` ranks."""
+    places = np.stack(np.unravel_index(np.arange(min(ranks, math.prod(mesh))), mesh))
+    leaving = 0
+    for offset in exchange.offsets:
+        others = places.copy()
+        others[exchange.axis] = (others[exchange.axis] + offset) % mesh[exchange.axis]
+        leaving += int(np.sum(np.ravel_multi_index(tuple(others), mesh) >= ranks))
+    return leaving
+
+
+def near_square(size: int) -> Mesh:
+    """Return the sizes of a mesh of `size` ranks, as square as possible."""
+    rows = next(n for n in range(math.isqrt(size), 0, -1) if size % n == 0)
+    return size // rows, rows
+
+
+def strong(operator: str, shape: Shape, sizes: list[int], machine: Machine) -> list[Seconds]:
+    """Return the times of an operator on the same grid, for each number of ranks."""
+    return [_on(operator, shape, near_square(size), machine) for size in sizes]
+
+
+def weak(operator: str, block: Shape, sizes: list[int], machine: Machine) -> list[Seconds]:
+    """Return the times of an operator with the same block on each rank, for each number of ranks."""
+    meshes = map(near_square, sizes)
+    return [_on(operator, (block[0] * m[0], block[1] * m[1], block[2]), m, machine) for m in meshes]
+
+
+def _on(operator: str, shape: Shape, mesh: Mesh, machine: Machine) -> Seconds:
+    return seconds(OPERATORS[operator](shape, mesh), mesh, machine)
+
+
+def fitted(machine: Machine, block: Shape, alone: Mapping[str, float]) -> Machine:
+    """Return the machine with its rates, from the seconds that a rank takes for operators on a block that it has alone.
+
+    The solver step is not used for the rates, so that it can test the model.
+    """
+    moved, operations = stencil(block, (1, 1)).moved, transform(block, (1, 1)).operations
+    return replace(machine, memory=moved / alone["stencil"], operations=operations / alone["transform"])

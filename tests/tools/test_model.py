@@ -1,0 +1,116 @@
+"""Tests of the model of `decompops scaling` against times that are computed by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from decompops.tools.bench.model import (
+    OPERATORS,
+    Exchange,
+    Machine,
+    Work,
+    fitted,
+    messages_out,
+    near_square,
+    seconds,
+    solver_step,
+    stencil,
+    strong,
+    transform,
+    weak,
+)
+
+
+MACHINE = Machine(operations=1e9, memory=1e10, overhead=1e-6, latency=1e-5, link=1e8)
+
+
+def test_a_transform_on_one_rank():
+    """The lines of an axis of n points count 5 n log₂ n each: 5 * 8³ * 9 operations in all for 8³ cells."""
+    found = seconds(transform((8, 8, 8), (1, 1)), (1, 1), MACHINE)
+    assert found.computing == pytest.approx(5 * 512 * 9 / 1e9)
+    assert found.memory == found.network == 0
+
+
+def test_a_transform_on_two_nodes():
+    """Each rank sends a half of its block of 4 * 8 * 8 numbers, and packs and unpacks the whole."""
+    found = seconds(transform((8, 8, 8), (2, 1)), (2, 1), MACHINE)
+    block = 8 * 4 * 8 * 8
+    assert found.memory == pytest.approx(4 * block / 1e10)
+    assert found.network == pytest.approx(2e-6 + 1e-5 + block / 2 / 1e8)
+
+
+def test_a_real_transform_needs_half():
+    whole, half = transform((8, 8, 8), (2, 4)), transform((8, 8, 8), (2, 4), real=True)
+    assert (half.operations, half.moved) == (whole.operations / 2, whole.moved / 2)
+    assert [one.size for one in half.exchanges] == [one.size / 2 for one in whole.exchanges]
+
+
+def test_a_stencil_sends_its_faces():
+    """A block of 4 x 4 x 16 cells has faces of 4 x 16 cells across both mesh axes."""
+    work = stencil((8, 16, 16), (2, 4))
+    assert [one.size for one in work.exchanges] == [4 * 4 * 16] * 2
+    found = seconds(work, (2, 4), MACHINE)
+    assert found.memory == pytest.approx(2 * 4 * 4 * 4 * 16 / 1e10)
+    assert found.network == pytest.approx(2 * (2 * 2 * 1e-6 + 1e-5 + 2 * 256 / 1e8))
+
+
+@pytest.mark.parametrize(
+    ("mesh", "ranks"), [((4, 4), 1), ((4, 4), 4), ((4, 4), 8), ((2, 8), 4), ((8, 2), 4), ((3, 5), 5)]
+)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_messages_that_leave_a_node(mesh, ranks, axis):
+    """The first node sends as many messages as a loop over all pairs of ranks counts."""
+    exchange = Exchange(axis, 1.0, tuple(range(1, mesh[axis])))
+    places = list(np.ndindex(*mesh))
+    pairs = [
+        (a, b) for a in places[:ranks] for b in places[ranks:] if a[1 - axis] == b[1 - axis] and a[axis] != b[axis]
+    ]
+    assert messages_out(exchange, mesh, ranks) == len(pairs)
+
+
+def test_ranks_of_a_node_share_its_link():
+    """On two nodes with two ranks each, the exchange along axis 1 stays inside, and that along axis 0 shares links."""
+    machine = Machine(1e9, 1e10, 0.0, 0.0, 1e8, ranks=2)
+    inside, across = (Work(exchanges=(Exchange(axis, 1000.0, (1,)),)) for axis in (1, 0))
+    assert seconds(inside, (2, 2), machine).network == pytest.approx(2 * 1000 / 1e10)
+    assert seconds(across, (2, 2), machine).network == pytest.approx(2 * 1000 / 1e8)
+
+
+def test_a_solver_step_is_a_stencil_two_transforms_and_sums():
+    """Besides its operators, a step of conjugate gradients sends three numbers, and passes over its fields."""
+    shape, mesh = (16, 16, 16), (2, 2)
+    step, parts = solver_step(shape, mesh), stencil(shape, mesh)
+    there = transform(shape, mesh, real=True)
+    assert step.operations == 2 * there.operations
+    assert len(step.exchanges) == len(parts.exchanges) + 2 * len(there.exchanges) + 2
+    assert step.moved > parts.moved + 2 * there.moved
+
+
+def test_fitted_rates_give_back_what_was_measured():
+    alone = {"transform": 2e-3, "stencil": 3e-4}
+    machine = fitted(MACHINE, (32, 16, 64), alone)
+    for name, measured in alone.items():
+        assert seconds(OPERATORS[name]((32, 16, 64), (1, 1)), (1, 1), machine).total == pytest.approx(measured)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_strong_and_weak_scaling(operator):
+    """Without a network's costs, strong scaling is perfect, and weak scaling grows only with the length of lines."""
+    machine = Machine(1e9, 1e10, 0.0, 0.0, math.inf, ranks=1)
+    sizes = [1, 4, 16384]
+    first, _, last = strong(operator, (512, 512, 512), sizes, machine)
+    assert last.computing == pytest.approx(first.computing / 16384)
+    first, _, last = weak(operator, (64, 64, 64), sizes, machine)
+    lines = math.log2(64**3 * 16384) / math.log2(64**3)
+    assert last.computing == pytest.approx(first.computing * lines if first.computing else 0)
+
+
+def test_meshes_are_nearly_square():
+    assert [near_square(size) for size in (1, 2, 6, 12, 13, 16384)] == [
+        (1, 1),
+        (2, 1),
+        (3, 2),
+        (4, 3),
+        (13, 1),
+        (128, 128),
+    ]
