@@ -113,6 +113,22 @@ def _along(ndim: int | None) -> str:
     return "" if ndim is None else f" along {', '.join(axis_names(ndim))}"
 
 
+def check_key(name: str, value: Any) -> Any:
+    """Return `value` if it is a key of `jax.random`. Raises `TypeError` for other values, such as a number."""
+    dtype = getattr(value, "dtype", np.dtype(object))
+    if not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or (dtype == np.uint32 and np.ndim(value))):
+        number = value if isinstance(value, SupportsIndex) else 0
+        raise TypeError(f"`{name}` must be a key of JAX, such as `jax.random.key({number})`; got {brief(value)}.")
+    return value
+
+
+def brief(value: Any) -> str:
+    """Return what an error prints of a value: the dtype and the shape of an array, and the `repr` of other values."""
+    if np.ndim(value) and hasattr(value, "dtype"):
+        return f"an array {value.dtype}[{', '.join(map(str, np.shape(value)))}]"
+    return repr(value)
+
+
 def check_count(name: str, value: Any) -> int:
     """Return `value` as an int of at least one. Raises `ValueError` for other values."""
     try:

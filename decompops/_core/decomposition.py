@@ -67,8 +67,8 @@ class Decomposition(eqx.Module):
     def __init__(
         self,
         mesh: "Mesh | AbstractMesh | Decomposition | None" = None,
-        *,
         shape: Lengths | None = None,
+        *,
         axes: MeshAxes | None = None,
         box: Box | None = None,
         pad: bool | None = None,

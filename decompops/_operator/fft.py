@@ -50,8 +50,8 @@ class FFT(AbstractTransform):
     def __init__(
         self,
         mesh: MeshOrDecomposition | None = None,
-        *,
         shape: Lengths | None = None,
+        *,
         ndim: int | None = None,
         axes: MeshAxes | None = None,
         box: Box | None = None,
@@ -123,9 +123,8 @@ class FFT(AbstractTransform):
 
 
 class FFTOptions(TypedDict, total=False):
-    """The options of `FFT2D` and `FFT3D`, for type checkers: the options of `FFT` except `ndim`."""
+    """The options of `FFT2D` and `FFT3D`, for type checkers: the options of `FFT` except `shape` and `ndim`."""
 
-    shape: Lengths | None
     axes: MeshAxes | None
     box: Box | None
     transformed: GridAxes | None
@@ -141,12 +140,16 @@ class FFTOptions(TypedDict, total=False):
 class FFT2D(FFT):
     """The Fourier transform on grids of two axes: `FFT` with `ndim=2`, and with the same other options."""
 
-    def __init__(self, mesh: MeshOrDecomposition | None = None, **options: Unpack[FFTOptions]):
-        FFT.__init__(self, mesh, ndim=2, **options)
+    def __init__(
+        self, mesh: MeshOrDecomposition | None = None, shape: Lengths | None = None, **options: Unpack[FFTOptions]
+    ):
+        FFT.__init__(self, mesh, shape, ndim=2, **options)
 
 
 class FFT3D(FFT):
     """The Fourier transform on grids of three axes: `FFT` with `ndim=3`, and with the same other options."""
 
-    def __init__(self, mesh: MeshOrDecomposition | None = None, **options: Unpack[FFTOptions]):
-        FFT.__init__(self, mesh, ndim=3, **options)
+    def __init__(
+        self, mesh: MeshOrDecomposition | None = None, shape: Lengths | None = None, **options: Unpack[FFTOptions]
+    ):
+        FFT.__init__(self, mesh, shape, ndim=3, **options)

@@ -111,7 +111,7 @@ def _call(
     """Return the `Call` for an input of `shape` and `dtype`, and the dtype to cast the input to."""
     dtype = check_dtype("block" if local else "x", dtype)
     plan, decomposition = _plan(operator, form), operator.decomposition
-    _check_shape(plan, shape, decomposition.ndim, local)
+    _check_shape(plan, shape, decomposition.ndim, local, inverted=form.inverted)
     return Call(plan, decomposition.mesh, decomposition.backend, caller=caller), plan.input_dtype(dtype)
 
 
@@ -122,7 +122,7 @@ def plan_in_form(plan: Plan, form: Form) -> Plan:
     return plan.conjugate() if form.conjugated else plan
 
 
-def _check_shape(plan: Plan, shape: tuple[int, ...], ndim: int, local: bool) -> None:
+def _check_shape(plan: Plan, shape: tuple[int, ...], ndim: int, local: bool, *, inverted: bool) -> None:
     """Raise `ValueError` unless the plan takes a field of `shape`; with `local=True`, one block of `shape`."""
     name, source, last = "block" if local else "x", plan.source, shape[-ndim:]
     check_grid(name, shape, ndim)
@@ -131,8 +131,9 @@ def _check_shape(plan: Plan, shape: tuple[int, ...], ndim: int, local: bool) -> 
         accepted.add(source.true_shape)  # `apply` pads such an array.
     if last not in accepted:
         expected = " or ".join(str(("*batch", *s)).replace("'", "") for s in sorted(accepted))
-        is_result = last == plan.target.shape
-        hint = " This is the shape of the operator's result: do you mean `.inverse`?" if is_result else ""
+        is_result = last in (plan.target.shape, plan.target.true_shape)
+        other = "the operator without `.inverse`" if inverted else "`.inverse`"
+        hint = f" This is the shape of the operator's result: do you mean {other}?" if is_result else ""
         raise ValueError(f"`{name}` must have shape {expected}; got {shape}.{hint}")
 
 

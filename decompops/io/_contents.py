@@ -14,6 +14,7 @@ from .._common.byte_order import native
 from .._core.layout import Layout
 from .._core.structure import Space
 from .._operator.grid import GridLike, structure_of
+from .._operator.transform import AbstractTransform
 from ._attributes import Attribute, check_attributes, check_text
 from ._checksums import checksum_of_json
 
@@ -101,7 +102,7 @@ def describe(
     units = _check_texts("units", units, (*arrays, *coordinates))
     variables = {}
     for name, array in arrays.items():
-        layout.check(array, f"arrays[{name!r}]")
+        _check_shape(f"arrays[{name!r}]", array, grid, space, layout)
         if 0 in np.shape(array):
             raise ValueError(
                 f"`arrays` must not be empty batches; got shape {np.shape(array)} for {name!r}. Leave it out."
@@ -119,6 +120,18 @@ def describe(
     if known.expansion is not None:
         facts |= {f"{MEANING}{name}": value for name, value in known.expansion.facts.items()}
     return Contents(variables, coordinates, units, {**check_attributes(attributes, RESERVED), **facts}), layout
+
+
+def _check_shape(name: str, array: Any, grid: GridLike, space: Space, layout: Layout) -> None:
+    """Raise `ValueError` unless the shape of an array fits `layout`. The error tells if the other `space` would fit."""
+    try:
+        layout.check(array, name)
+    except ValueError as error:
+        if not isinstance(grid, AbstractTransform):
+            raise
+        other: Space = "field" if space == "spectrum" else "spectrum"
+        hint = f' Pass `space="{other}"`.' if structure_of(grid, other).layout.holds(array) else ""
+        raise ValueError(f"{error}{hint}") from None
 
 
 def check_format(attributes: Mapping[str, Any], path: Any) -> None:

@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._common.broadcast import along
-from .._common.check import check_count, check_flag
+from .._common.check import check_count, check_flag, check_key
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped
 from .._operator.fft import FFT
@@ -84,7 +84,7 @@ class FNO(AbstractTyped):
         if not callable(activation):
             raise TypeError(f"`activation` must be a function; got {activation!r}. Pass `jax.nn.gelu`, for example.")
         depth = check_count("depth", depth)
-        lifting, hidden, projection, *keys = jax.random.split(key, 3 + depth)
+        lifting, hidden, projection, *keys = jax.random.split(check_key("key", key), 3 + depth)
         width, in_channels = check_count("width", width), check_count("in_channels", in_channels)
         out_channels = check_count("out_channels", out_channels)
         self.blocks = tuple(FNOBlock(fft, width, modes, activation, dtype=dtype, key=key) for key in keys)

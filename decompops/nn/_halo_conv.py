@@ -12,7 +12,7 @@ from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._common import compat
 from .._common.blocks import entry_names
-from .._common.check import check_count, check_flag, check_one_or_each
+from .._common.check import check_count, check_flag, check_key, check_one_or_each
 from .._common.sharding import map_blocks
 from .._common.typed import batch_in_type
 from .._core.structure import Structure
@@ -99,7 +99,7 @@ class HaloConv(AbstractTyped):
             groups=groups,
             use_bias=check_flag("use_bias", use_bias),
             dtype=real_dtype(dtype),
-            key=key,
+            key=check_key("key", key),
         )
 
     @property

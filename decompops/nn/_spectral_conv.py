@@ -15,7 +15,7 @@ from jax import Array
 from jax.sharding import NamedSharding
 from jaxtyping import Float, Key, Shaped, UInt32
 
-from .._common.check import check_count, check_up_to
+from .._common.check import check_count, check_key, check_up_to
 from .._common.placement import place
 from .._common.remember import remembered
 from .._core.layout import Layout
@@ -107,7 +107,9 @@ class SpectralConv(AbstractTyped):
                 f"`dtype` must be float32 or float64, because JAX has no smaller complex dtype; got {dtype}."
             )
         sharding = self.weight_layout.sharding
-        self.weight = place(_drawing(self.weight_layout.blocks.true_shape, sharding, dtype)(key), sharding)
+        self.weight = place(
+            _drawing(self.weight_layout.blocks.true_shape, sharding, dtype)(check_key("key", key)), sharding
+        )
 
     @property
     def title(self) -> str:

@@ -10,11 +10,11 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Float, Key, Shaped
+from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._backend.base import Caller
 from .._common.byte_order import device_array, host_array
-from .._common.check import check_count, check_flag, check_number
+from .._common.check import check_count, check_flag, check_key, check_number
 from .._core.decomposition import Decomposition
 from .._core.layout import check_agreement
 from .._core.window import Window
@@ -166,7 +166,9 @@ class ParticleMesh(eqx.Module):
         most = math.prod(blocks.block_shape) * k**self._ndim
         return on_lattice(home, k, float(offset), slots([most], capacity, room), real_dtype(dtype), self._caller())
 
-    def sample(self, density: Float[Array | np.ndarray, "*grid"], key: Key[Array, ""], *, capacity: int) -> Particles:
+    def sample(
+        self, density: Float[Array | np.ndarray, "*grid"], key: Key[Array, ""] | UInt32[Array, "_"], *, capacity: int
+    ) -> Particles:
         """Draw particles from a density (a Poisson process). The same key gives the same particles on every mesh.
 
         **Arguments:**
@@ -184,7 +186,7 @@ class ParticleMesh(eqx.Module):
         density = device_array(density)
         if not isinstance(density, Tracer) and not jnp.all((density >= 0) & jnp.isfinite(density)):
             raise ValueError(f"`density` must be finite and at least zero; got {jnp.min(density)}.")
-        return sampled(self._home, density, key, check_count("capacity", capacity), self._caller())
+        return sampled(self._home, density, check_key("key", key), check_count("capacity", capacity), self._caller())
 
     def exchange(self, p: Particles) -> Particles:
         """Bring each particle to the device that owns its cell. Nothing else changes, and no particle is ever lost.

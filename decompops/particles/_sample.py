@@ -29,7 +29,7 @@ def sampled(home: Home, density: Array, key: Array, capacity: int, caller: Calle
         places = [cell + jnp.asarray(home.first_cell(axis), np.int32) for axis, cell in enumerate(cells)]
         valid = jnp.all((density >= 0) & jnp.isfinite(density))
         # The key of a cell depends only on its place in the grid, so the particles are the same on every mesh.
-        keys = jnp.broadcast_to(key, (density.size,))
+        keys = jnp.broadcast_to(key if key.ndim == 0 else jax.random.wrap_key_data(key), (density.size,))
         for place in places:
             keys = jax.vmap(jax.random.fold_in)(keys, place)
         counts = jax.vmap(jax.random.poisson)(keys, jnp.where(valid, density, 0).ravel()).astype(np.int32)

@@ -73,7 +73,12 @@ class AbstractSplitEquation(eqx.Module):
 
     def check(self, u: Any) -> None:
         """Raise `TypeError` or `ValueError` unless `u` is a state of this equation."""
-        self.in_structure.check(u, "u")
+        try:
+            self.in_structure.check(u, "u")
+        except (TypeError, ValueError) as error:
+            if jnp.iscomplexobj(u):
+                raise
+            raise type(error)(f"{error} For a field, pass `equation.state(field)`.") from None
 
 
 class AbstractEquation(AbstractProducts, AbstractSplitEquation):
@@ -126,6 +131,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
         return slope_axes(self.components, self.fft.decomposition.ndim)
 
     def state(self, fields: Shaped[Array | np.ndarray, "*fields"]) -> Inexact[Array, "*spectrum"]:
+        check_components(self, fields)
         return transform_components(self.transform, fields, self.slopes, UNCHANGED)
 
     def fields(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
@@ -251,6 +257,15 @@ def _rate(equation: AbstractEquation, t: Time, u: Array, args: Any) -> Array:
 def _rate_of_fields(fields: RealSpace, t: Time, u: Array, args: Any) -> Array:
     equation = fields.equation
     return sharded_like(equation.fields(equation(t, equation.state(u), args)), u)
+
+
+def check_components(equation: AbstractSplitEquation, fields: Any) -> None:
+    """Raise `ValueError` unless an array has the axes of the components of the equation before the axes of the grid."""
+    structure, shape = equation.in_structure, jnp.shape(fields)
+    components, ndim = structure.components or (), structure.layout.blocks.ndim
+    if shape[-ndim - len(components) : -ndim] != components:
+        wanted = ", ".join(("*batch", *map(str, components), *(f"n{name}" for name in axis_names(ndim))))
+        raise ValueError(f"`fields` of `{type(equation).__name__}` must have shape ({wanted}); got {shape}.")
 
 
 def state_transform(fft: AbstractTransform, dealiasing: AbstractDealiasing | None = Truncate()) -> AbstractTransform:

@@ -17,7 +17,7 @@ from jaxtyping import Inexact
 
 from .._common.box import Box, Number
 from .._common.broadcast import aligned
-from .._common.check import check_count, check_number
+from .._common.check import brief, check_count, check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
@@ -40,7 +40,7 @@ def check_forcing(equation: Any) -> None:
     if not all(map(callable, parts)):
         raise TypeError(
             "`forcing` must be a function of (t, u, args), a tuple of such functions, or None; got "
-            f"{equation.forcing!r}."
+            f"{brief(equation.forcing)}. For a constant array, pass `lambda t, u, args: force`."
         )
     terms = [term for term in map(_term, parts) if isinstance(term, AbstractSpectral | AbstractSplitEquation)]
     if not terms:

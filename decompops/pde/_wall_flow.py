@@ -18,7 +18,7 @@ from .._core.structure import Structure
 from ..spectral import _vector
 from ..spectral._chebyshev import Lines
 from ..spectral._check import check_fft
-from ._equation import AbstractSplitEquation
+from ._equation import AbstractSplitEquation, check_components
 from ._products import AbstractProducts
 from ._stokes import WallModes
 
@@ -48,7 +48,10 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
             if not isinstance(basis, Fourier):
                 raise ValueError(f"`fft` must be periodic along {name}; got {basis}. Use `Fourier()` there.")
         if not isinstance(first[0], Chebyshev):
-            raise ValueError(f"`fft` must have the basis `Chebyshev()` along {first[1]}; got {first[0]}.")
+            raise ValueError(
+                f"`fft` must have the basis `Chebyshev()` along {first[1]}; got {first[0]}. Build "
+                "`fft` with `bases=(Chebyshev(), ...)`, and `Fourier()` or `Fourier(half=True)` along the other axes."
+            )
         if self.transform.out_layout.blocks.shape[0] < 5:
             raise ValueError(
                 f"`fft` must keep at least 5 modes along {first[1]}; got modes {self.transform.modes or shape}. Pass a "
@@ -65,6 +68,7 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
         return replace(self.transform.out_structure, components=(self.ndim + self.scalars,))
 
     def state(self, fields: Shaped[Array | np.ndarray, "*fields"]) -> Inexact[Array, "*spectrum"]:
+        check_components(self, fields)
         return self.transform(fields)
 
     def fields(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:

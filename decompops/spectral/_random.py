@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Float, Key, UInt32
 
 from .._common.box import Box
+from .._common.check import check_key
 from .._common.remember import keep_if_traced
 from .._common.sharding import manual_axes, mesh_in_context, mesh_with_devices, on_devices_of
 from .._core.decomposition import Decomposition
@@ -102,9 +103,10 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "_"], *,
     **Returns:** a field in the pencils of the last axis: each device has whole lines along this axis. The field is
     padded with zeros if the mesh does not divide the grid.
 
-    **Raises:** `TypeError` if `dec` is not a `Decomposition`, or if `dtype` is not real; `ValueError` if `dec` has no
-    `shape`, or if the function is called inside a `shard_map` over a mesh axis of `dec`.
+    **Raises:** `TypeError` if `dec` is not a `Decomposition`, if `key` is not a key, or if `dtype` is not real;
+    `ValueError` if `dec` has no `shape`, or if the function is called inside a `shard_map` over a mesh axis of `dec`.
     """
+    check_key("key", key)
     if not isinstance(dec, Decomposition):
         raise TypeError(f"`dec` must be a `Decomposition`; got {dec!r}.")
     for name in filter(manual_axes().__contains__, dec.mesh_axes):

@@ -1,0 +1,113 @@
+"""Mistakes that users make, and what the error tells them to type instead."""
+
+import re
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from helpers import make_mesh
+
+
+N = 12  # A half spectrum of 12 cells has other lengths than a field, also with padding.
+MESH = make_mesh((2, 4))
+VECTOR = np.zeros((3, N, N, N), np.float32)
+
+
+@pytest.fixture
+def given(plain):
+    """Return objects of decompops without type checks, as users have them."""
+    walls = (plain.Chebyshev(), plain.Fourier(), plain.Fourier(half=True))
+    box = plain.Box((2.0, 6.0, 6.0))
+    fft = plain.FFT3D(MESH, (N, N, N), real=True)
+    flow = plain.pde.NavierStokes(fft, 0.01)
+    return SimpleNamespace(
+        fft=fft,
+        periodic=flow,
+        between_walls=plain.pde.Channel(plain.Transform(MESH, shape=(13, N, N), bases=walls, box=box, pad=True), 0.01),
+        stepper=plain.pde.ETDRK(flow, 0.01),
+        particles=plain.particles.ParticleMesh(plain.Decomposition(MESH, (N, N, N), box=plain.Box(1.0))),
+    )
+
+
+def says(text, error, call, *args, **options):
+    with pytest.raises(error, match=re.escape(text)):
+        call(*args, **options)
+
+
+def test_a_field_where_a_state_is_meant(given):
+    for call, args in (
+        (given.periodic, (0.0, VECTOR)),
+        (given.stepper.step, (0.0, VECTOR)),
+        (given.stepper.rollout, (VECTOR, 3)),
+    ):
+        says("For a field, pass `equation.state(field)`.", TypeError, call, *args)
+
+
+@pytest.mark.parametrize("lead", [(), (1,), (2,), (4,), (3, 1)])
+@pytest.mark.parametrize("name", ["periodic", "between_walls"])
+def test_fields_without_their_components(given, name, lead):
+    equation = getattr(given, name)
+    fields = np.zeros((*lead, *equation.fft.decomposition.shape), np.float32)
+    text = f"`fields` of `{type(equation).__name__}` must have shape (*batch, 3, nx, ny, nz); got {fields.shape}."
+    says(text, ValueError, equation.state, fields)
+
+
+@pytest.mark.parametrize("force", [VECTOR, jax.numpy.asarray(VECTOR)], ids=["NumPy", "JAX"])
+def test_an_array_as_forcing(plain, given, force):
+    """The error does not print thousands of numbers."""
+    text = "got an array float32[3, 12, 12, 12]. For a constant array, pass `lambda t, u, args: force`."
+    says(text, TypeError, plain.pde.NavierStokes, given.fft, 0.01, forcing=force)
+
+
+def takers_of_keys(plain, given):
+    fft, nn = given.fft, plain.nn
+    return {
+        "white_noise": lambda key: plain.spectral.white_noise(fft.decomposition, key),
+        "GaussianRandomField": plain.spectral.GaussianRandomField(fft, lambda k: k),
+        "HaloConv": lambda key: nn.HaloConv3D(MESH, 1, 1, kernel_size=3, key=key),
+        "SpectralConv": lambda key: nn.SpectralConv3D(fft, 1, 1, modes=4, key=key),
+        "FNO": lambda key: nn.FNO3D(fft, 1, 1, width=2, modes=4, depth=1, key=key),
+        "sample": lambda key: given.particles.sample(np.ones((N, N, N)), key, capacity=1000),
+    }
+
+
+@pytest.mark.parametrize(("key", "number"), [(7, 7), (np.uint32(7), 7), (0.5, 0), (None, 0)], ids=str)
+def test_a_number_as_key(plain, given, key, number):
+    for take in takers_of_keys(plain, given).values():
+        says(f"`key` must be a key of JAX, such as `jax.random.key({number})`; got {key!r}.", TypeError, take, key)
+
+
+def test_keys_of_both_kinds(plain, given):
+    for take in takers_of_keys(plain, given).values():
+        for key in (jax.random.key(7), jax.random.PRNGKey(7)):
+            take(key)
+
+
+@pytest.mark.parametrize("written", ["field", "spectrum"])
+def test_the_other_space_in_a_file(plain, given, written, tmp_path):
+    space = {"field": "spectrum", "spectrum": "field"}[written]
+    array = given.fft.decomposition.shard(VECTOR[0])
+    array = given.fft(array) if written == "spectrum" else array
+    text = f'Pass `space="{written}"`.'
+    says(text, ValueError, plain.io.write, tmp_path / "a.zarr", {"u": array}, given.fft, space=space)
+
+
+def test_an_operator_and_its_inverse(plain):
+    fft = plain.FFT3D(MESH, (N, N, N))
+    real = plain.FFT3D(MESH, (N, N, N), real=True)
+    cosine = plain.Transform(MESH, shape=(N, N, N), bases=(plain.Cosine(2),) * 3)
+    says("do you mean the operator without `.inverse`?", ValueError, real.inverse, VECTOR)
+    assert fft.inverse(VECTOR).shape == cosine.inverse(VECTOR).shape == VECTOR.shape
+
+
+def test_walls_of_a_periodic_transform(plain, given):
+    says("Build `fft` with `bases=(Chebyshev(), ...)`", ValueError, plain.pde.Channel, given.fft, 0.01)
+
+
+def test_the_shape_may_stand_after_the_mesh(plain):
+    for make in (plain.FFT3D, plain.FFT, plain.Decomposition):
+        made = make(MESH, (N, N, N))
+        assert getattr(made, "decomposition", made).shape == (N, N, N)
+    assert plain.FFT2D(make_mesh((4,)), (N, N)).decomposition.shape == (N, N)
