@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import cast
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
@@ -33,6 +34,15 @@ def sharded_like(x: Array, like: Array) -> Array:
     """Return `x` with the sharding in the type of `like`, an array of the same shape."""
     sharding = jax.typeof(like).sharding
     return x if sharding.mesh.empty or jax.typeof(x).sharding == sharding else jax.sharding.reshard(x, sharding)
+
+
+def zeros_like(x: Array) -> Array:
+    """Return zeros with the dtype and the sharding in the type of `x`.
+
+    In a compiled program without `jax.set_mesh`, `jnp.zeros_like` has no mesh in its type with JAX 0.12, and one number
+    on the mesh makes it replicated: XLA then gathers fields in loops that start from it.
+    """
+    return sharded_like(jnp.zeros_like(x), x)
 
 
 def reshape_behind(x: Array, lead: int, shape: tuple[int, ...], names: tuple[BatchEntry, ...]) -> Array:

@@ -10,6 +10,7 @@ from jax import Array, lax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from .._common.sharding import map_blocks
+from .._common.typed import zeros_like
 from .binomial import binomial_schedule
 
 
@@ -209,7 +210,7 @@ def _backward(chain: Chain, last: Any, stored: Any, plan: Plan, perturbed: Any, 
             pulled = lax.cond(seen, pull_result, lambda n, state, pulled: pulled, n, state, pulled)
         return (stored, pulled), None
 
-    pulled = jax.tree.map(jnp.zeros_like, varied), _materialised(eqx.filter(last, eqx.is_inexact_array), of_last)
+    pulled = jax.tree.map(zeros_like, varied), _materialised(eqx.filter(last, eqx.is_inexact_array), of_last)
     if jax.tree.leaves(of_results):
         pulled = pull_result(jnp.asarray(spans, jnp.int32), last, pulled)
     ends = [0, *schedule.ends[::-1].tolist()]
@@ -240,7 +241,7 @@ def _index(number: Array | int) -> Array:
 
 def _materialised(value: Any, cotangent: Any) -> Any:
     """Return the cotangent of `value`, with zeros for leaves that are `None`."""
-    return jax.tree.map(lambda x, ct: jnp.zeros_like(x) if ct is None else ct, value, cotangent)
+    return jax.tree.map(lambda x, ct: zeros_like(x) if ct is None else ct, value, cotangent)
 
 
 def _makes_real_fields(primitive: Any, *operands: Any, **params: Any) -> bool:

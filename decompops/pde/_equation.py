@@ -13,7 +13,7 @@ from jaxtyping import Inexact, Shaped
 from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.remember import in_one_program, keep_if_traced
-from .._common.typed import sharded_like
+from .._common.typed import sharded_like, zeros_like
 from .._core.structure import Structure
 from .._operator.derived import UNCHANGED, Form
 from .._operator.transform import AbstractTransform
@@ -208,7 +208,7 @@ class AbstractLinearEquation(AbstractEquation):
     """A linear equation `∂u/∂t = L u`. `ETDRK` solves it exactly in one step of any length."""
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        return jnp.zeros_like(u)
+        return zeros_like(u)
 
 
 class RealSpace(eqx.Module):

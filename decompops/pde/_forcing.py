@@ -18,6 +18,7 @@ from jaxtyping import Inexact
 from .._common.box import Box, Number
 from .._common.broadcast import aligned
 from .._common.check import brief, check_count, check_number
+from .._common.typed import zeros_like
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
@@ -209,7 +210,7 @@ class KolmogorovForcing(AbstractSpectral):
         size = _vector.cast(self.amplitude, u) * (size_of_constant(transform) / 2)
         sine = size * jnp.where(there, -jnp.sign(number[1]), 0)  # This is the imaginary part; the real part is zero.
         if self.of == "vorticity":
-            return jnp.zeros_like(u) + aligned((self.wavenumbers(u)[1] * sine).astype(u.dtype), u)
+            return zeros_like(u) + aligned((self.wavenumbers(u)[1] * sine).astype(u.dtype), u)
         along_x = lax.complex(jnp.zeros_like(sine), sine)
         rest = [jnp.zeros_like(along_x)] * (len(number) - 1)
-        return jnp.zeros_like(u) + aligned(_vector.stack((along_x, *rest), len(number)), u)
+        return zeros_like(u) + aligned(_vector.stack((along_x, *rest), len(number)), u)

@@ -11,6 +11,7 @@ from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import aligned
 from .._common.check import check_number
+from .._common.typed import zeros_like
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._dealiasing import AbstractDealiasing
@@ -122,7 +123,7 @@ class PassiveScalar(AbstractEquation):
         rate = self._join(self.equation.nonlinear(t, rest, args), self.from_grid(-_vector.total(carried)))
         if self.forcing is None:
             return rate
-        return rate + self.admissible(add_forcing(jnp.zeros_like(u), self.forcing, t, u, args))
+        return rate + self.admissible(add_forcing(zeros_like(u), self.forcing, t, u, args))
 
     def admissible(self, rate: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         rest, scalar = self._parts(rate)

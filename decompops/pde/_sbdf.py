@@ -11,6 +11,7 @@ from jaxtyping import Inexact
 from .._common.box import Number
 from .._common.check import check_number
 from .._common.remember import in_one_program
+from .._common.typed import zeros_like
 from ..spectral._vector import cast
 from ._equation import AbstractSplitEquation, Time, check_split_equation
 from ._imexrk import runge_kutta_step
@@ -85,7 +86,7 @@ class SBDF(AbstractIntegrator):
             check_state(self.equation, u.state)
             return u
         check_state(self.equation, u)
-        return History(u, (jnp.zeros_like(u),) * (self.order - 1), jnp.zeros((), jnp.int32))
+        return History(u, (zeros_like(u),) * (self.order - 1), jnp.zeros((), jnp.int32))
 
     def step(self, t: Time, u: History, args: Any = None) -> History:
         """Return the history at `t + dt` for the history `u` at `t`. `args` is passed to the equation.

@@ -5,6 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jax import Array, lax
 
+from .._common.typed import zeros_like
 from ._solver import AbstractSolver
 from ._system import State, System
 
@@ -51,6 +52,6 @@ class CG(AbstractSolver):
             state = system.moved(state, state.x + system.times(step, p), good)
             return state, r - system.times(step, s), p, s, weight, step
 
-        zero, one = jnp.zeros_like(r), jnp.ones_like(state.norm)
+        zero, one = zeros_like(r), jnp.ones_like(state.norm)
         start = (state, r, zero, zero, one * jnp.inf, one)
         return lax.while_loop(lambda carry: jnp.any(carry[0].active), step, start)[0]

@@ -8,6 +8,7 @@ import numpy as np
 from jax import Array, lax
 
 from .._common.check import check_count
+from .._common.typed import zeros_like
 from ._solver import AbstractSolver
 from ._system import State, System
 
@@ -78,7 +79,7 @@ class GMRES(AbstractSolver):
             state,
             jnp.zeros((), np.int32),
             system.select(state.active, system.times(1 / norm, r), 0.0),
-            jnp.zeros_like(r)[None] * jnp.zeros((size + 1, *[1] * r.ndim), r.dtype),
+            zeros_like(r)[None] * jnp.zeros((size + 1, *[1] * r.ndim), r.dtype),
             (rows[:, None] == rows[None]).astype(dtype) * one[None, None],
             (columns[:, None] == columns[None]).astype(dtype) * one[None, None],
         )

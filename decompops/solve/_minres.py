@@ -5,6 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jax import Array, lax
 
+from .._common.typed import zeros_like
 from ._solver import AbstractSolver
 from ._system import State, System
 
@@ -58,7 +59,7 @@ class MINRES(AbstractSolver):
             state = system.observed(state, jnp.sqrt(jnp.maximum(of_r, 0)))
             return state, r, (new_v, v), (new_z, new_norm, norm), (new_w, w), (new_c, c, new_s, s), eta
 
-        zero, one = jnp.zeros_like(r), jnp.ones_like(norm)
+        zero, one = zeros_like(r), jnp.ones_like(norm)
         rotations = (one, one, 0 * one, 0 * one)
         start = (state, r, (r, zero), (system.times(sign, z), norm, one), (zero, zero), rotations, norm)
         return lax.while_loop(lambda carry: jnp.any(carry[0].active), step, start)[0]

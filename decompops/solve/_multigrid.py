@@ -15,6 +15,7 @@ from jaxtyping import Float, Inexact, Shaped
 
 from .._common.byte_order import device_array
 from .._common.check import check_count
+from .._common.typed import zeros_like
 from .._core.decomposition import Decomposition
 from .._core.layout import check_global
 from .._core.structure import Structure
@@ -307,7 +308,7 @@ def _corrected(multigrid: Multigrid, number: int, b: Array, local: bool) -> Arra
         change = _solved(multigrid, number, r, local)
         return (u + change, r - multigrid.levels[number].network(change, local=local)), None
 
-    return jax.lax.scan(step, (jnp.zeros_like(b), b), length=2)[0][0]
+    return jax.lax.scan(step, (zeros_like(b), b), length=2)[0][0]
 
 
 def _smoothed(

@@ -19,7 +19,7 @@ from .._common.check import check_count, check_number
 from .._common.compat import together
 from .._common.placement import known
 from .._common.remember import in_one_program, keep_if_traced
-from .._common.typed import sharded_like
+from .._common.typed import sharded_like, zeros_like
 from .._core.block_reduction import block_reduction
 from .._core.layout import Layout, check_global
 from .._core.structure import Structure
@@ -247,7 +247,7 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Arra
         ignored = lax.stop_gradient(fields.norm(b - right))
         incompatible = ignored > solver.rtol * scale + solver.atol
         right = fields.select(incompatible, 0.0, right)
-    start = jnp.zeros_like(b)
+    start = zeros_like(b)
     if guess is not None:
         start = fields.select((scale == 0) | incompatible, start, lax.stop_gradient(jnp.broadcast_to(guess, b.shape)))
         start = start if fields.open_cells is None else fields.clear(start)

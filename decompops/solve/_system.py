@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from .._common.typed import zeros_like
 from ._fields import Fields
 from ._solution import RUNNING, Reason
 
@@ -85,7 +86,7 @@ def iterate(system: System, cycle: Cycle, b: Array, norm: Array) -> tuple[Array,
     finite = jnp.isfinite(norm) & jnp.isfinite(system.target)
     steps = jnp.expand_dims(jnp.arange(system.max_steps + 1, dtype=np.int32), tuple(range(1, norm.ndim + 1)))
     start = (
-        jnp.zeros_like(b),
+        zeros_like(b),
         b,
         norm,
         jnp.where(

@@ -1,6 +1,7 @@
 """Tests of the model of `decompops scaling` against times that are computed by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -72,8 +73,9 @@ def test_ranks_of_a_node_share_its_link():
     """On two nodes with two ranks each, the exchange along axis 1 stays inside, and that along axis 0 shares links."""
     machine = Machine(1e9, 1e10, 0.0, 0.0, 1e8, ranks=2)
     inside, across = (Work(exchanges=(Exchange(axis, 1000.0, (1,)),)) for axis in (1, 0))
-    assert seconds(inside, (2, 2), machine).network == pytest.approx(2 * 1000 / 1e10)
+    assert seconds(inside, (2, 2), machine).network == pytest.approx(4 * 1000 / 1e10)
     assert seconds(across, (2, 2), machine).network == pytest.approx(2 * 1000 / 1e8)
+    assert seconds(inside, (2, 2), replace(machine, inside=1e7)).network == pytest.approx(1000 / 1e7)
 
 
 def test_a_solver_step_is_a_stencil_two_transforms_and_sums():

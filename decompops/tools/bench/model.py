@@ -27,6 +27,8 @@ class Machine:
     - `latency`: seconds that a short message travels.
     - `link`: how many bytes a node sends in a second, while it receives as many.
     - `ranks`: the number of ranks of a node.
+    - `inside`: how many bytes a rank sends to ranks of its node in a second. By default a quarter of `memory`, because
+      the sender and the receiver copy a message, each by reading and writing it.
     """
 
     operations: float
@@ -35,6 +37,7 @@ class Machine:
     latency: float
     link: float
     ranks: int = 1
+    inside: float | None = None
 
 
 @dataclass(frozen=True)
@@ -121,8 +124,7 @@ def _network(exchange: Exchange, mesh: Mesh, machine: Machine) -> float:
     leaving = messages_out(exchange, mesh, machine.ranks)
     staying = min(machine.ranks, math.prod(mesh)) * number - leaving
     link = leaving * exchange.size / machine.link
-    # Within a node, the sender and the receiver copy a message, each by reading and writing it.
-    inside = 2 * staying * exchange.size / machine.ranks / machine.memory
+    inside = staying / machine.ranks * exchange.size / (machine.inside or machine.memory / 4)
     return 2 * machine.overhead * number + machine.latency + link + inside
 
 
