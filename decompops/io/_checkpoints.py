@@ -195,16 +195,17 @@ class Checkpoints:
         description of an array also has the "shape" without padding and the "checksum"; the description of a number has
         the "value".
 
-        **Raises:** `ValueError` if the checkpoint is damaged, or if a newer version of decompops wrote it.
+        **Raises:** `FileNotFoundError` if the checkpoint does not exist. `ValueError` if it is damaged, or if a
+        different version of decompops wrote it in a different format.
         """
-        return self._facts(self.path(step))["leaves"]
+        return self._facts(self.path(self._existing(step)))["leaves"]
 
     def description(self, step: int) -> dict[str, Any] | None:
         """Return the `description` that was passed to `save`; `None` without one. All processes must call this method.
 
         **Raises:** the errors of `contents`.
         """
-        return self._facts(self.path(step)).get("description")
+        return self._facts(self.path(self._existing(step))).get("description")
 
     def wait(self) -> None:
         """Wait until the last checkpoint is complete.
