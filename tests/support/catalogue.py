@@ -54,8 +54,11 @@ def called(layer: Callable) -> Callable:
     return lambda u: layer(u)
 
 
-def transforms(mesh: Mesh, ndim: int, **options) -> dict[str, dops.Transform | dops.FFT]:
-    shape, wall = SHAPES[ndim], (12, *SHAPES[ndim][1:])
+def transforms(
+    mesh: Mesh, ndim: int, shape: tuple[int, ...] | None = None, **options
+) -> dict[str, dops.Transform | dops.FFT]:
+    shape = shape or SHAPES[ndim]
+    wall = (shape[0] * 3 // 2, *shape[1:])
     along = [dops.Fourier()] * (ndim - 2) + [dops.Fourier(half=True)]
     dec = dops.Decomposition(mesh, shape=shape, pad=True, **options)
     box = dops.Box((1.0, *[4.0] * (ndim - 1)))
@@ -65,7 +68,7 @@ def transforms(mesh: Mesh, ndim: int, **options) -> dict[str, dops.Transform | d
         "complex": dops.FFT(dec),
         "cosines": dops.Transform(dec, box=dops.Box(3.0), bases=(dops.Cosine(2),) * ndim),
         "polynomials": dops.Transform(walls, bases=(dops.Chebyshev(), *along)),
-        "cells": dops.Transform(walls, bases=(dops.Cells.clustered(12, 1.5), *along)),
+        "cells": dops.Transform(walls, bases=(dops.Cells.clustered(wall[0], 1.5), *along)),
     }
 
 
@@ -268,7 +271,7 @@ def functions(t: dict, ndim: int) -> dict[str, Entry]:
     }
 
 
-def catalogue(mesh: Mesh, ndim: int, **options) -> dict[str, Entry]:
+def catalogue(mesh: Mesh, ndim: int, shape: tuple[int, ...] | None = None, **options) -> dict[str, Entry]:
     """Return everything on grids of `ndim` axes, 2 or 3. `options` are those of `Decomposition`."""
-    t = transforms(mesh, ndim, **options)
+    t = transforms(mesh, ndim, shape, **options)
     return {**operators(t, ndim), **rates(t, ndim), **functions(t, ndim)}
