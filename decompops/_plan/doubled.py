@@ -5,7 +5,7 @@ sent. The axes that are doubled come last. The last part of the transform can ru
 other, so only one piece has the length of the doubled grid along the last two axes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -91,28 +91,25 @@ def doubled_plans(
 def lines_plan(
     name: str,
     source: Blocks,
-    divisions: Sequence[Division],
-    order: tuple[int, ...],
-    transforms: Sequence[tuple[AbstractLineTransform, int] | None],
-    target: Blocks,
+    legs: Sequence[tuple[Division, int]],
+    transforms: Mapping[int, tuple[AbstractLineTransform, int]],
+    order: tuple[int, ...] | None = None,
 ) -> Plan:
-    """Return the plan that applies one transform along each axis, on a given route.
+    """Return the plan that transforms one axis after the other, each in a given division of the grid.
 
-    - `divisions`: how the grid is divided when each axis of `order` is transformed.
-    - `transforms`: for each grid axis, its transform and the length of the result; `None` for an axis that stays.
-    - `target`: the blocks of the result.
+    - `legs`: the divisions, and the axis that is transformed in each.
+    - `transforms`: the transform of each axis, and the length of the result.
+    - `order`: the storage order of the result; `None` for any.
     """
     here, stages = source, list[AbstractStage]()
-    for division, axis in zip(divisions, order):
+    for division, axis in legs:
         there = divided_blocks(here.lengths, division, (*(other for other in here.order if other != axis), axis))
         stages += _moved(here, there)
-        here = there
-        if (found := transforms[axis]) is not None:
-            transform, length = found
-            lengths = tuple(length if other == axis else n for other, n in enumerate(here.lengths))
-            stages.append(LocalTransform(here, replace(here, lengths=lengths), (axis,), transform))
-            here = stages[-1].after
-    return Plan(name, source, (*stages, *_moved(here, target)))
+        transform, length = transforms[axis]
+        lengths = tuple(length if other == axis else n for other, n in enumerate(there.lengths))
+        here = replace(there, lengths=lengths)
+        stages.append(LocalTransform(there, here, (axis,), transform))
+    return Plan(name, source, (*stages, *_moved(here, replace(here, order=order or here.order))))
 
 
 def _renumbered(stage: AbstractStage, old: tuple[int, ...]) -> AbstractStage:

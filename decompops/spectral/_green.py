@@ -4,7 +4,8 @@ import abc
 import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import equinox as eqx
@@ -13,14 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
+from jax.sharding import PartitionSpec
 
+from .._common.blocks import Blocks
 from .._common.box import Number
 from .._common.check import check_number
+from .._common.sharding import axes_to_map, map_blocks
 from .._operator.transform import coordinates_along
 from .._plan.doubled import lines_plan
-from .._plan.route import divided_blocks, division_of
+from .._plan.route import divided_blocks
 from ._bessel import j0, j1, k0, k1
-from ._kernel_lines import KernelLines
+from ._kernel_lines import KernelLines, mirrored
+from ._kernel_pieces import free_axis, in_pieces
 from ._kernels import AbstractKernel
 from ._open_grid import OpenGrid
 
@@ -72,16 +77,62 @@ class AbstractGreen(AbstractKernel):
             raise ValueError(f"`open` must name one to three axes for this kernel; got {grid.open}.")
         _check_resonance(self.resonance, grid, lengths)
         lengths = [length if isinstance(length, float) else jnp.asarray(length, dtype) for length in lengths]
-        components = self.odd_axes(len(lengths))
-        parts = [self._component(grid, lengths, dtype, odd) for odd in components]
-        return jnp.stack(parts) if len(components) > 1 else parts[0]
+        components, target = self.odd_axes(len(lengths)), grid.plans.inner.target
+        lead = () if len(components) == 1 else (len(components),)
+        spec = PartitionSpec(*[None] * len(lead), *target.spec)
+        arrays, rest = eqx.partition((self, lengths), eqx.is_array)
+
+        def block(arrays: Any) -> Array:
+            kernel, lengths = eqx.combine(arrays, rest)
+            parts = [kernel._component(grid, lengths, dtype, odd) for odd in components]
+            return jnp.stack(parts) if lead else parts[0]
+
+        mesh, specs = grid.decomposition.mesh, jax.tree.map(lambda _: PartitionSpec(), arrays)
+        return map_blocks(block, mesh, axes_to_map(mesh, spec), (specs,), spec, check_types=False)(arrays)
 
     def _component(self, grid: OpenGrid, lengths: Sequence[Number], dtype: np.dtype, odd: int | None) -> Array:
-        reach, plans, shape = _reach(grid, lengths), grid.plans, grid.decomposition.shape
-        lines = [self._lines(grid, lengths, axis, odd) if axis in grid.open else None for axis in range(len(shape))]
-        target = plans.inner.target
-        counts = tuple(line.count if line else n for line, n in zip(lines, target.lengths))
-        source = divided_blocks(counts, division_of(plans.outer.source))
+        """Return one block of a component of the spectrum.
+
+        It is computed piece by piece: before the transforms, the values of a kernel that is cut off take 8 fields or
+        more. After all transforms but the last, the values take 2 fields.
+        """
+        plans, ndim = grid.plans, grid.decomposition.ndim
+        lines = [self._lines(grid, lengths, axis, odd) if axis in grid.open else None for axis in range(ndim)]
+        modes = plans.inner.target.lengths
+        *first, last = [leg for leg in zip(plans.divisions, plans.order) if leg[1] in grid.open]
+        counts = tuple(line.count if line else n for line, n in zip(lines, modes))
+        source = divided_blocks(counts, (first or [last])[0][0], plans.order[::-1])
+        values = functools.partial(self._values, grid, lengths, dtype, odd, lines, source)
+        transforms = {axis: (line, line.results) for axis, line in enumerate(lines) if line}
+        mirror = None
+        if first:
+            plan = lines_plan("Convolution", source, first, transforms)
+            block, source = in_pieces(grid, plan, last[1], values), plan.target
+            _, axis = first[-1]
+            if modes[axis] > source.lengths[axis]:
+                mirror = axis
+
+            def values(cut: Callable) -> Array:
+                piece = cut(block)
+                return piece if mirror is None else mirrored(piece, source.position(mirror), -1 if mirror == odd else 1)
+
+            whole = tuple(modes[axis] if axis == mirror else n for axis, n in enumerate(source.lengths))
+            source = replace(source, lengths=whole)
+        plan = lines_plan("Convolution", source, [last], transforms, plans.inner.target.order)
+        return in_pieces(grid, plan, free_axis(plan, mirror), values)
+
+    def _values(
+        self,
+        grid: OpenGrid,
+        lengths: Sequence[Number],
+        dtype: np.dtype,
+        odd: int | None,
+        lines: Sequence[KernelLines | None],
+        source: Blocks,
+        cut: Callable,
+    ) -> Array:
+        """Return a piece of the values, or of the symbol, of a component, before all transforms."""
+        reach, shape, mesh = _reach(grid, lengths), grid.decomposition.shape, grid.decomposition.mesh
 
         def coordinate(axis: int, *, nyquist: bool = True) -> Array:
             line, operation = lines[axis], operator.truediv
@@ -91,7 +142,7 @@ class AbstractGreen(AbstractKernel):
                 values, operation = np.arange(line.count) / line.n, operator.mul
             else:
                 values = 2 * math.pi / line.period * np.arange(line.count)
-            return coordinates_along(operation, source, axis, values, lengths[axis], grid.decomposition.mesh, dtype)
+            return cut(coordinates_along(operation, source, axis, values, lengths[axis], mesh, dtype))
 
         coordinates = [coordinate(axis) for axis in range(len(shape))]
         squares, zero = list(map(jnp.square, coordinates)), jnp.zeros((1,) * len(shape), dtype)
@@ -111,16 +162,13 @@ class AbstractGreen(AbstractKernel):
             values = self.sampled(squared, periodic, spacing) * math.prod(spacing, start=1.0)
         if odd is not None and (self.method == "truncated" or odd not in grid.open):
             values = values * coordinate(odd, nyquist=False)
-        results = tuple(line.results if line else n for line, n in zip(lines, target.lengths))
-        result = divided_blocks(results, plans.divisions[-1], target.order)
-        transforms = [line and (line, line.results) for line in lines]
-        plan = lines_plan("Convolution", source, plans.divisions, plans.order, transforms, result)
-        return grid.planned(plan)(jnp.broadcast_to(values, source.shape))
+        return values
 
     def _lines(self, grid: OpenGrid, lengths: Sequence[Number], axis: int, odd: int | None) -> KernelLines:
         n = grid.decomposition.shape[axis]
-        # Only the first `n + 1` modes are stored along the axis of the half spectrum, and along the last axis.
-        whole = axis != grid.order[-1] and grid.bases[axis].stored(2 * n) != n + 1
+        # Only the first `n + 1` modes are stored along the axis of the half spectrum, and along the last axis. Along
+        # the axis before it, the others are added directly before the last transform.
+        whole = axis not in grid.order[-2:] and grid.bases[axis].stored(2 * n) != n + 1
         period = 2 if self.method == "sampled" else _period(_reach(grid, lengths), lengths[axis])
         return KernelLines(n, period, axis == odd, whole)
 

@@ -1,6 +1,5 @@
 """`KernelLines`: from the values of an even or odd kernel along one axis, or its symbol, to its spectrum there."""
 
-import itertools
 from dataclasses import dataclass, replace
 
 import jax
@@ -9,11 +8,6 @@ import numpy as np
 from jax import Array, lax
 
 from .._basis.base import AbstractLineTransform
-from .._plan.pieces import even_lengths
-
-
-_PIECES = 8
-_SHORTEST = 32  # Shorter pieces would save little memory.
 
 
 @dataclass(frozen=True)
@@ -67,21 +61,7 @@ class KernelLines(AbstractLineTransform):
         return dtype
 
     def apply(self, block: Array, axes: tuple[int, ...], points: tuple[int, ...]) -> Array:
-        (axis,) = axes
-        others = [other for other in range(-block.ndim, 0) if other != axis]
-        if not others:
-            return self._of_lines(block, axis)
-        # The lines are transformed in pieces, because their extensions are up to eight times as long.
-        cut = max(others, key=lambda other: block.shape[other])
-        pieces, previous = [], None
-        lengths = even_lengths(block.shape[cut], max(1, min(_PIECES, block.shape[cut] // _SHORTEST)))
-        for start, stop in itertools.pairwise(itertools.accumulate(lengths, initial=0)):
-            if previous is not None:  # Each piece waits for the one before it, so that XLA reuses their memory.
-                block, previous = lax.optimization_barrier((block, previous))
-                pieces[-1] = previous
-            previous = self._of_lines(lax.slice_in_dim(block, start, stop, axis=block.ndim + cut), axis)
-            pieces.append(previous)
-        return jnp.concatenate(pieces, axis=cut)
+        return self._of_lines(block, *axes)
 
     def _of_lines(self, block: Array, axis: int) -> Array:
         if jnp.iscomplexobj(block):  # The matrix is real.

@@ -199,6 +199,13 @@ def test_communication_and_memory(sizes):
     assert {each.kind for each in found} <= {"all-to-all", "all-reduce"}
     assert memory < 10
 
+    def build(f):  # JAX learns the devices from `f`.
+        return spectral.Convolution(fft, spectral.PoissonKernel()).spectrum, f[0, 0, 0]
+
+    program = jax.jit(build).lower(f).compile()
+    assert {each.kind for each in collectives(program.as_text())} <= {"all-to-all", "all-reduce"}
+    assert program.memory_analysis().temp_size_in_bytes / field < 4.5
+
 
 def test_bad_arguments(plain):
     shape = (4, 4, 4)
