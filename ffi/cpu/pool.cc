@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 namespace decompops {
 namespace {
@@ -50,7 +51,6 @@ void Pool::run(int tasks, int threads, const std::function<void(int, int)>& body
     std::lock_guard<std::mutex> lock(mutex_);
     tasks_ = tasks;
     body_ = &body;
-    failure_ = nullptr;
     next_ = 0;
     busy_ = workers;
     ++round_;
@@ -62,7 +62,8 @@ void Pool::run(int tasks, int threads, const std::function<void(int, int)>& body
     std::unique_lock<std::mutex> lock(mutex_);
     ended_.wait(lock, [this] { return busy_ == 0; });
   }
-  if (failure_) std::rethrow_exception(failure_);
+  // The pool keeps no exception, because the next caller would destroy it in another thread.
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 // Starts threads until there are `workers` of them.
@@ -99,7 +100,7 @@ void Pool::take(int thread) {
       (*body_)(task, thread);
     } catch (...) {
       std::lock_guard<std::mutex> lock(mutex_);
-      failure_ = std::current_exception();
+      if (!failure_) failure_ = std::current_exception();
     }
   }
 }

@@ -112,6 +112,8 @@ void one_that_does_not_come(const Plan& plan) {
 
 int main() {
   try {
+    test_pool();
+    std::printf("the pool: passed\n");
     const Plan plan = transpose(kDevices, 0);
     for (int round = 0; round < 20; ++round) many_at_once(plan, 24);
     one_that_fails(plan);

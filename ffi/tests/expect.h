@@ -51,5 +51,6 @@ void test(const char* name, const Body& body) {
 void test_decoding(int ndim);
 void test_decoding_of_noise();
 void test_points();
+void test_pool();
 void test_resizes();
 void test_rows();
