@@ -124,6 +124,11 @@ class Derived(AbstractDerivable):
         return getattr(self.operator, "open_cells", None)
 
     @property
+    def closed_parts(self) -> Bool[Array, "parts *grid"] | None:
+        """The parts of the grid with a constant of their own in the null space. The transpose has the same."""
+        return getattr(self.operator, "closed_parts", None)
+
+    @property
     def title(self) -> str:
         return f"{self.operator.title}{self.form}"
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Bool, Float, Inexact, Shaped
 
@@ -15,6 +17,7 @@ from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import aligned
 from .._common.byte_order import device_array
+from .._common.check import check_count
 from .._common.placement import place
 from .._core.decomposition import Decomposition
 from .._core.layout import check_global
@@ -27,6 +30,7 @@ from ._cut import Cut, scaled, times
 from ._geometry import AxisCells, Boundary, Geometry, geometry_of
 from ._immersed import CutCells, Links, immersed
 from ._network import Network, specs_of
+from ._parts import closed_parts
 
 
 class Diffusion(AbstractDerivable):
@@ -59,6 +63,7 @@ class Diffusion(AbstractDerivable):
     network: Network
     cross: tuple[Array, ...]  # One extended field for each pair of axes, (x, y), (x, z), (y, z); empty without tensor.
     around: CutCells | Links | None  # The grid around a body.
+    closed_parts: Bool[Array, "parts *grid"] | None  # The cells of each closed part; `None` without `parts`.
     geometry: Geometry
     has_reaction: bool = eqx.field(static=True)
 
@@ -71,6 +76,7 @@ class Diffusion(AbstractDerivable):
         boundary: Boundary | Sequence[Boundary] = "periodic",
         cells: Sequence[AxisCells] | None = None,
         body: Body | None = None,
+        parts: int | None = None,
     ):
         """**Arguments:**
 
@@ -85,13 +91,17 @@ class Diffusion(AbstractDerivable):
         - `cells`: for each axis `None` for cells of equal widths, `decompops.Cells`, or an array of n relative widths,
             which may be traced. They are scaled to fill the box. `None` for equal widths along all axes.
         - `body`: a `Body` that u does not enter. a must be positive in it, too, and must not be a tensor.
+        - `parts`: the largest number of closed parts, between which nothing flows because of a body or of zeros in a.
+            Each part without values at walls has a constant of its own in the null space, which solvers then treat
+            separately. They are found when the operator is built. `None` for a grid that is one part.
 
         The arrays of the operator depend on a, c and the body: to differentiate by a, build the operator in the
         function that you differentiate. With numbers for a and c, the operator has the default float dtype. Results
         have the dtype to which the dtypes of the operator and of the field promote.
 
         **Raises:** `TypeError` if `decomposition` is not a `Decomposition`; `ValueError` for coefficients that do not
-        have the shape of the grid, and for an unknown `boundary` or `cells`.
+        have the shape of the grid, for an unknown `boundary` or `cells`, and if there are more than `parts` closed
+        parts. Inside of `jax.jit`, where this is not known, solvers do not converge for parts above this number.
 
         An instance `operator` is called as `operator(u)`.
 
@@ -120,6 +130,11 @@ class Diffusion(AbstractDerivable):
                 raise ValueError(f"`a` must not be a tensor where a `body` is given; got shape {np.shape(a)}.")
         check_body(self.geometry, body)
         self.network, self.cross, self.around = _assembled(self.geometry, body, *coefficients)
+        self.closed_parts = None
+        if parts is not None:
+            self.closed_parts, more = _closed_parts(self.network, check_count("parts", parts))
+            if not isinstance(more, Tracer) and more:
+                raise ValueError(f"`parts` must be at least the number of closed parts of the grid; got {parts}.")
 
     @property
     def decomposition(self) -> OperatorDecomposition:
@@ -127,15 +142,22 @@ class Diffusion(AbstractDerivable):
 
     @property
     def null_space(self) -> Literal["constants"] | None:
-        """The fields that the operator maps to zero: "constants" on open cells, or `None` if there are none."""
+        """The fields that the operator maps to zero: "constants" on open cells, or `None` if there are none.
+
+        With `parts`, these are the constants on each of `closed_parts`.
+        """
+        if self.closed_parts is not None:
+            return "constants"
         kinds = {kind for pair in self.geometry.conditions for kind in pair or ()}
         kinds |= {"dirichlet"} if isinstance(self.around, Links) else set()
         return None if self.has_reaction or kinds & {"dirichlet", "robin"} else "constants"
 
     @property
     def open_cells(self) -> Bool[Array, "*grid"] | None:
-        """Whether each cell is connected to others, outside of the body; `None` without a body."""
-        return None if self.around is None else self.around.open_cells
+        """Whether each cell is connected to others, outside of the body; `None` without a body or `parts`."""
+        if self.around is not None:
+            return self.around.open_cells
+        return None if self.closed_parts is None else _connected(self.network)
 
     @property
     def volumes(self) -> Float[Array, "*grid"]:
@@ -205,6 +227,17 @@ class Diffusion(AbstractDerivable):
 
 
 @eqx.filter_jit
+def _closed_parts(network: Network, most: int) -> tuple[Array, Array]:
+    return closed_parts(jax.lax.stop_gradient(network), most)
+
+
+@eqx.filter_jit
+def _connected(network: Network) -> Array:
+    cut = network.cut(local=False)
+    return cut.merge(cut.clear(network.diagonal(cut) != 0))
+
+
+@eqx.filter_jit
 def _volumes(geometry: Geometry, dtype: Any) -> Array:
     cut = geometry.cut(local=False)
     dec = geometry.decomposition
@@ -263,7 +296,7 @@ def _applied(operator: Diffusion, x: Array, local: bool) -> Array:
             total += _mixed(operator.geometry, cut, i, j, weights, extended, real)
             total += _mixed(operator.geometry, cut, j, i, weights, extended, real)
     total = cut.merge(cut.clear(total))
-    return total if operator.open_cells is None else times(operator.open_cells, total)
+    return total if operator.around is None else times(operator.around.open_cells, total)
 
 
 _in_program = eqx.filter_jit(_applied)

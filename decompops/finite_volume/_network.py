@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.sharding import PartitionSpec
-from jaxtyping import Inexact
+from jaxtyping import Inexact, Shaped
 
 from .._core.decomposition import Decomposition
 from .._operator.halo import HaloExchange
@@ -39,7 +39,7 @@ class Network(eqx.Module):
         """The exchange of one layer of cells along every axis."""
         return HaloExchange(self.decomposition, 1, periodic=self.periodic)
 
-    def extended(self, x: Inexact[Array, "*field"], cut: Cut) -> Inexact[Array, "*extended"]:
+    def extended(self, x: Shaped[Array, "*field"], cut: Cut) -> Shaped[Array, "*extended"]:
         """Return the split blocks of a field, extended by one layer of cells."""
         extended = self.exchange.local(x) if cut.local else self.exchange(x)
         return cut.split(extended, {axis: cells + 2 for axis, cells in enumerate(cut.core)})

@@ -27,6 +27,8 @@ class Fields:
     - `mesh`: the mesh.
     - `over`: reduces fields by compiled kernels; `None` if XLA does this.
     - `open_cells`: the cells that belong to the system; `None` for all. The others are treated like padding.
+    - `closed_parts`: the cells of each part of the grid that has a constant of its own in the null space, along a first
+        axis; `None` if all open cells are one part.
     """
 
     lengths: tuple[int, ...]
@@ -35,6 +37,7 @@ class Fields:
     mesh: Mesh | AbstractMesh
     over: BlockReduction | None
     open_cells: Array | None = None
+    closed_parts: Array | None = None
 
     def clear(self, field: Array) -> Array:
         """Return `field` with zeros in the padding."""
@@ -42,11 +45,23 @@ class Fields:
         return field if self.open_cells is None else jnp.where(aligned(self.open_cells, field), field, 0)
 
     def without_mean(self, field: Array) -> Array:
-        """Return `field` minus the mean of each component."""
-        means = mean(self.clear(field), self.lengths, self.over)
-        if self.open_cells is not None:
-            means = means / mean(self.open_cells.astype(means.real.dtype), self.lengths, self.over).astype(means.dtype)
-        return self.clear(field - jnp.expand_dims(means, tuple(range(-len(self.lengths), 0))))
+        """Return `field` minus the mean of each component, in each part of the grid."""
+        field = self.clear(field)
+        if self.closed_parts is None:
+            return self.clear(field - self._mean(field, self.open_cells))
+
+        lead = field.ndim - len(self.lengths)
+        parts = jnp.expand_dims(self.closed_parts, tuple(range(1, lead + 1)))
+        means = self._mean(jnp.where(parts, field[None], 0), parts)
+        return field - jnp.sum(jnp.where(parts, means, 0), 0)
+
+    def _mean(self, field: Array, cells: Array | None) -> Array:
+        """Return the mean over some cells of a field that is zero in all others, with axes of length one."""
+        means = mean(field, self.lengths, self.over)
+        if cells is not None:
+            share = mean(cells.astype(means.real.dtype), self.lengths, self.over)
+            means = means / jnp.where(share == 0, 1, share).astype(means.dtype)
+        return jnp.expand_dims(means, tuple(range(-len(self.lengths), 0)))
 
     def dots(self, *pairs: tuple[Array, Array]) -> tuple[Array, ...]:
         """Return the sums of `conj(u) * v` over the axes of a field, for all pairs (u, v), by one all-reduce."""

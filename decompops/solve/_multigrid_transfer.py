@@ -184,6 +184,9 @@ def paired(network: Network, axis: int) -> tuple[Network, Pairing]:
     before, behind = coarse.slice(before, axis, 0, pairs + 1), coarse.slice(behind, axis, 1, pairs + 2)
     series = outer / (1 + outer * (before + behind))
     lower, upper = coarse.slice(series, axis, 0, pairs) * to_lower, coarse.slice(series, axis, 1, pairs + 1) * to_upper
+    # A cell that is connected along this axis only, in a pair without an inner conductance, takes its value from the
+    # other side of the face. Rounding errors of such weights must not meet a matrix that is almost zero.
+    series = jnp.where(series > 8 * tiny, series, 0)
     faces = tuple(
         coarse.merge(series) if i == axis else _summed(own, fine, coarse, axis, {i: fine.core[i] + 1})
         for i, own in enumerate(network.faces)

@@ -55,7 +55,8 @@ class AbstractSolver(AbstractOperator):
         of b, plus `atol`. Fields in single precision often cannot reach the default: pass 1e-4.
     - `max_steps`: the largest number of steps.
     - `null_space`: "constants" if `operator` maps constants to zero and its results have zero mean, as on periodic
-        grids and between Neumann walls. Then the mean of b is ignored, and the mean of x is zero. None for an operator
+        grids and between Neumann walls. Then the mean of b is ignored, and the mean of x is zero. If the operator has a
+        property `closed_parts`, this holds for the mean over the cells of each part. None for an operator
         that has an inverse. By default, "operator": what the property `operator.null_space` says, or None if there is
         no such property. Then a mean of b that is larger than the tolerance is an error, because no x solves the
         system.
@@ -230,8 +231,8 @@ class AbstractSolver(AbstractOperator):
         blocks = self._layout.blocks
         names = tuple(blocks.names[axis] for axis in blocks.order)
         over = block_reduction(self._layout.mesh, blocks, self.decomposition.backend, type(self).__name__)
-        open_cells = getattr(self.operator, "open_cells", None)
-        return Fields(blocks.true_shape, self._inner, names, self._layout.mesh, over, open_cells)
+        open_cells, parts = (getattr(self.operator, name, None) for name in ("open_cells", "closed_parts"))
+        return Fields(blocks.true_shape, self._inner, names, self._layout.mesh, over, open_cells, parts)
 
 
 @in_one_program
