@@ -8,8 +8,9 @@ _JAXLIB = tuple(map(int, version("jaxlib").split(".")[:2]))
 # in the documentation compile as users do.
 if _JAXLIB < (0, 11):
     # XLA's older loop emitters compile in about half the time of the default emitters. Later versions have none, and
-    # abort a process that sets this flag.
-    FLAGS = "--xla_cpu_use_fusion_emitters=false"
+    # abort a process that sets this flag. By default, LLVM compiles a program in up to 32 parts on several threads,
+    # which takes a quarter more time in all. The test run has a process for each core, so it compiles one part.
+    FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 elif _JAXLIB < (0, 12):
     FLAGS = ""
 else:
