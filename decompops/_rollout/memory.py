@@ -76,8 +76,9 @@ def best_plan(
     state, place = (_bytes_on_device(carried, layout) for carried in (state_of(first), first))
     on_host = None if memory.keep_on_host is None else layout
     host, budget = (_bytes_of(name, getattr(memory, name), state) for name in ("keep_on_host", "keep"))
-    # With observations, the full program may hold one more state than the small program that is measured.
-    budget -= place if chain.every < chain.steps else 0
+    # With observations, the full program may hold up to two more states than the small program that is measured.
+    reserve = 2 * place if chain.every < chain.steps else 0
+    budget -= reserve
 
     def plan(block: int, scratch: float | int) -> Plan:
         """Return the plan with as many places as fit. A plan with two places takes `scratch` bytes on each device."""
@@ -91,7 +92,7 @@ def best_plan(
     least = _scratch_of_few(chain, first, perturbed, layout, Plan(1, 2, on_host))
     single = plan(1, least)
     if least > budget:
-        needed = f"{math.ceil(least / state)} states of {state / 1e6:.3g} MB"
+        needed = f"{math.ceil((least + reserve) / state)} states of {state / 1e6:.3g} MB"
         needed += ", the memory of the derivative of a step"
         raise ValueError(f"`keep` must be at least {needed}; got {memory.keep!r}.")
     if single.places < 2:
