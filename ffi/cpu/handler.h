@@ -20,7 +20,7 @@ void* rows_handler();
 // first backend starts, it only stores what is to be registered, and later registers handlers before types.
 template <class Site, XLA_FFI_Handler* instantiate>
 XLA_FFI_Error* describe_or_instantiate(XLA_FFI_CallFrame* frame) {
-  const XLA_FFI_Extension_Base* extension = frame->extension_start;
+  const auto* extension = frame->extension_start;  // The name of the type depends on the version of JAX.
   while (extension != nullptr && extension->type != XLA_FFI_Extension_Metadata) extension = extension->next;
   if (extension != nullptr) {
     XLA_FFI_Error* error = xla::ffi::Ffi::RegisterTypeId(frame->api, Site::name, &Site::id, &Site::info);
