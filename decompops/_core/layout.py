@@ -112,6 +112,11 @@ class Layout:
             )
         if not isinstance(self.mesh, Mesh):
             raise ValueError(f"`mesh` must be a `jax.sharding.Mesh`, which has devices; got {self.mesh}.")
+        if not self.mesh.local_devices:
+            raise ValueError(
+                f"`mesh` must have a device of this process, {jax.process_index()}; got {self.mesh}. Let only the "
+                "processes with devices of the mesh shard arrays and call operators on it."
+            )
         lead = array.shape[: -blocks.ndim]
         stored = array.transpose(*range(len(lead)), *(len(lead) + axis for axis in blocks.order))
         shape = (*lead, *blocks.shape)

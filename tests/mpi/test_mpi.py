@@ -42,6 +42,9 @@ def test_kernels_work():
         ("transformations,order,tree,moving_particles", 4, "0"),
         pytest.param("moving_particles", 1, "1", marks=pytest.mark.sweep),
         pytest.param("moving_particles", 3, "1", marks=pytest.mark.sweep),
+        ("uneven", 3, "1"),
+        ("uneven", 5, "0"),
+        ("uneven", 6, "1"),
     ],
 )
 def test_results(tasks, ranks, share):

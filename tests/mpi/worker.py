@@ -24,7 +24,7 @@ import checks
 import clouds
 import coefficients
 import exchanges
-from checks import UNEVEN, assert_block, distributed, meshes
+from checks import PRIMES, UNEVEN, assert_block, distributed, meshes
 from helpers import make_mesh, random_field
 from plans import check_plans
 from transforms import check_some
@@ -41,6 +41,15 @@ def operators() -> None:
         checks.check_dtype(MPI, name)
     checks.check_overlap(MPI, meshes()[-1])
     checks.check_wire(MPI, meshes()[-1])
+
+
+def uneven() -> None:
+    """Test numbers of ranks that do not divide the grid: a slab on 3 or 5 ranks, and pencils on 6."""
+    n = jax.device_count()
+    mesh = make_mesh((2, 3) if n == 6 else (n,))
+    checks.check_fft(MPI, mesh, UNEVEN, n == 6)
+    checks.check_transposes(MPI, mesh, PRIMES, False, ["zx", "xz"])
+    checks.check_halos(MPI, mesh, UNEVEN)
 
 
 def transformations() -> None:
@@ -181,7 +190,7 @@ def files() -> None:
         checkpoints.save(0, {"k": k}, {"k": fft.out_structure})
 
 
-ALL = (operators, spectral, systems, threads, tuned, transformations, order, tree, files, moving_particles)
+ALL = (operators, uneven, spectral, systems, threads, tuned, transformations, order, tree, files, moving_particles)
 TASKS = {task.__name__: task for task in ALL}
 
 
