@@ -50,6 +50,8 @@ class Penalisation(AbstractProducts):
         drag, *lift = body.force(equation.state(velocity))
         ```
 
+    A body that moves is a function `(t, u, args)` that builds the term at the time t, and calls it.
+
     The same term damps waves and wakes before they leave a periodic box and enter it again: `body` is then a field
     between zero and one, `value` the velocity far away, and `time` the time in which the flow relaxes to it.
 

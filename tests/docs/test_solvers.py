@@ -72,6 +72,13 @@ pull = mask * np.asarray(around.fields(around.state(velocity))) / ((thickness / 
 whole = pull.mean((1, 2, 3)) * np.prod(body.products.box_lengths)
 np.testing.assert_allclose([drag, *lift], whole, rtol=1e-3, atol=1e-3)
 """
+STIRRED = """
+late = (1 - np.tanh(2 * sphere(points[0] - 0.3, *points[1:]) / thickness)) / 2
+force = np.stack([late / ((thickness / 2.6482282) ** 2 / 1e-2), 0 * late, 0 * late])
+pushed = spectral.LerayProjection(fft)(around.fields(around.state(jnp.asarray(force, velocity.dtype))))
+rate = stirred.fields(jax.jit(lambda t, u: stirred.nonlinear(t, u, None))(0.3, stirred.state(0 * velocity)))
+np.testing.assert_allclose(rate, pushed, atol=1e-4)
+"""
 WALLS = """
 def helmholtz(x):  # (10 - d²/dx²) u = cos(pi x / 2), and its derivative
     particular = 1 / (10 + np.pi**2 / 4)
@@ -104,7 +111,8 @@ moments = [part for part in jax.tree.leaves(state) if jnp.issubdtype(part.dtype,
 assert sum(part.size for part in moments) == 2 * count
 assert all(part.sharding.mesh == there.decomposition.mesh for part in moments)
 """
-CHECKS = (OPERATORS, STATISTICS, FLOW, HISTORY, GRADIENT, FORCED, BUOYANT, BODY, WALLS, POLYNOMIALS, NETWORK, MOVED)
+CHECKS = (OPERATORS, STATISTICS, FLOW, HISTORY, GRADIENT, FORCED, BUOYANT, BODY, STIRRED, WALLS, POLYNOMIALS)
+CHECKS += (NETWORK, MOVED)
 CODE = blocks("docs/solvers.md")
 CHECKED = [code + check for code, check in zip(CODE, CHECKS)]
 
@@ -118,8 +126,8 @@ def test_operators_and_integrators():
 
 
 def test_gradients_and_forces():
-    check("".join([CODE[0], CODE[2], *CHECKED[4:8]]))
+    check("".join([CODE[0], CODE[2], *CHECKED[4:9]]))
 
 
 def test_walls_and_layers():
-    check("".join([CODE[0], "velocity = v\n", *CHECKED[8:]]))
+    check("".join([CODE[0], "velocity = v\n", *CHECKED[9:]]))

@@ -69,6 +69,36 @@ def test_term_force_and_torque_are_those_of_numpy(shape, sizes, kind):
     assert_close(term.torque(u, about), torque.sum(grid) * cell, 1e-12)
 
 
+@pytest.mark.parametrize(("sizes", "kind"), [((1,), "auto"), ((2, 4), "explicit")])
+@pytest.mark.promotes_ranks
+def test_a_body_that_moves(sizes, kind):
+    """A force that builds the term at the traced time t moves the body: the rate of change is that of NumPy."""
+    shape, radius, viscosity = (9, 11, 7), 0.5, 0.1
+    fft = transform(shape, sizes, kind)
+
+    def moving(t, u, args):
+        sphere = lambda x, y, z: Sphere(jnp.asarray(radius))(x - t, y + 2 * t, z)
+        term = pde.Penalisation(fft, sphere, viscosity=viscosity, value=(1.0, -2.0, 0.0), dealiasing=None)
+        return term(t, u, args)
+
+    equation = pde.NavierStokes(fft, viscosity, forcing=moving, dealiasing=None)
+    rest = equation.state(fft.decomposition.shard(np.zeros((3, *shape))))
+    rate = jax.jit(lambda t: equation.fields(equation.nonlinear(t, rest, None)))
+    for t in (0.0, 0.17):
+        x, y, z = coordinates(shape)
+        centre = [0.4 * length for length in LENGTHS]
+        distance = np.sqrt((x - t - centre[0]) ** 2 + (y + 2 * t - centre[1]) ** 2 + (z - centre[2]) ** 2) - radius
+        thickness = 0.7 * max(length / n for n, length in zip(shape, LENGTHS))
+        mask = (1 - np.tanh(2 * distance / thickness)) / 2
+        force = np.stack([mask, -2 * mask, 0 * mask]) / ((thickness / 2.6482282) ** 2 / viscosity)
+        k = np.meshgrid(*(2 * np.pi * np.fft.fftfreq(n, s / n) for n, s in zip(shape, LENGTHS)), indexing="ij")
+        hat = np.fft.fftn(force, axes=(1, 2, 3))
+        square = sum(part**2 for part in k)
+        slope = sum(part * h for part, h in zip(k, hat)) / np.where(square == 0, 1, square)
+        expected = np.fft.ifftn(hat - np.stack([part * slope for part in k]), axes=(1, 2, 3)).real
+        assert_close(fft.decomposition.gather(rate(jnp.asarray(t))), expected, 1e-12)
+
+
 @pytest.mark.promotes_ranks
 def test_masks_functions_and_scalars():
     """A mask may be a field, a value a function, and the state a scalar."""
