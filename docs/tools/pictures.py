@@ -1,4 +1,6 @@
-"""Draw which parts of an array each device holds, as pictures in docs/pictures. The parts are shards of real arrays.
+"""Draw which parts of an array each device holds, and bodies between cells, as pictures in docs/pictures.
+
+All parts are shards of real arrays, and all lengths are those of real operators.
 
 python docs/tools/pictures.py            # draw the pictures
 python docs/tools/pictures.py --check    # fail if a committed picture differs from a new one
@@ -11,7 +13,9 @@ from pathlib import Path
 
 import decompops as dops
 import jax
+import jax.numpy as jnp
 import numpy as np
+from decompops import finite_volume
 
 
 FOLDER = Path(__file__).parents[1] / "pictures"
@@ -48,6 +52,7 @@ def draw() -> dict[str, str]:
         "transform.svg": transform((u, middle, fft(u))),
         "padding.svg": padding(mesh),
         "halo.svg": halo(mesh),
+        "bodies.svg": bodies(),
     }
 
 
@@ -115,6 +120,57 @@ def halo(mesh: jax.sharding.Mesh) -> str:
         left, top = 50 + column * 142, 300 + row * 142
         parts += [cells(block, left, top, shard.device.id), _borders(block, left, top, shard.device.id)]
     return _svg(640, 590, parts)
+
+
+def bodies() -> str:
+    """The open fractions of cells and faces around a "neumann" body, and the links to the surface of a "dirichlet" one.
+
+    All lengths are those of the operators: the second axis of the grid points to the right, the first one down.
+    """
+    n, size, top, centre, radius = 7, 40, 70, (3.7, 3.3), 2.15
+    dec = dops.Decomposition(jax.make_mesh((1,), ("x",)), shape=(n, n), box=dops.Box(float(n)), backend=dops.XLA())
+    ball = lambda x, y: jnp.sqrt((x - centre[0]) ** 2 + (y - centre[1]) ** 2) - radius
+    cut, given = (finite_volume.Body(ball, kind) for kind in ("neumann", "dirichlet"))
+    volumes = np.asarray(finite_volume.Diffusion(dec, boundary="neumann", body=cut).volumes)
+    openings = np.asarray(finite_volume.Gradient(dec, boundary="neumann", body=cut).openings)
+    operator = finite_volume.Diffusion(dec, boundary="neumann", body=given)
+    parts = []
+    for left, title in ((30, "“neumann”: cut cells and faces"), (350, "“dirichlet”: links to the surface")):
+        at = f'cx="{left + size * centre[1]:g}" cy="{top + size * centre[0]:g}" r="{size * radius:g}"'
+        parts += [_text(left, 40, title, 20, "start"), f'<circle {at} fill="{PADDING}" stroke="{INK}"/>']
+        lines = "".join(f"M{left} {top + size * i}h{size * n}M{left + size * i} {top}v{size * n}" for i in range(n + 1))
+        parts.append(f'<path d="{lines}" fill="none" stroke="{FAINT}" stroke-width="0.5"/>')
+    faces = ""
+    for i, j in np.ndindex(n, n):
+        x, y, share = 30 + size * j, top + size * i, volumes[i, j]
+        if 0 < share < 1:
+            parts.append(_text(x + size / 2, y + size / 2 + 5, f"{share:.2f}", 13))
+        # A face that is cut is drawn from its open end.
+        for opening, start, along in ((openings[0, i, j], (i, j), 1), (openings[1, i, j], (i, j), 0)):
+            ends = [ball(*(start[axis] + (axis == along) * step for axis in (0, 1))) for step in (0, 1)]
+            first = 0 if ends[0] > 0 else 1 - opening
+            if start[1 - along] and opening > 0:
+                shift, length = size * first, size * opening
+                faces += f"M{x + shift:.1f} {y}h{length:.1f}" if along else f"M{x} {y + shift:.1f}v{length:.1f}"
+    parts.append(f'<path d="{faces}" fill="none" stroke="{COLOURS[1]}" stroke-width="2.5"/>')
+    dots, links = "", ""
+    is_open = np.asarray(operator.open_cells)
+    for axis, conductances in enumerate(map(np.asarray, operator.around.conductances)):
+        for place in np.argwhere(conductances > 0):
+            length = 1 / conductances[tuple(place)]  # The cells have unit sides.
+            lower = place - np.eye(2, dtype=int)[axis]
+            sign, cell = (1, lower) if is_open[tuple(lower)] else (-1, place)
+            x, y = 350 + size * (cell[1] + 0.5), top + size * (cell[0] + 0.5)
+            links += f"M{x:g} {y:g}" + f"{'vh'[axis]}{sign * size * length:.1f}"
+    for i, j in np.argwhere(is_open):
+        dots += f"M{350 + size * (j + 0.5) - 3:g} {top + size * (i + 0.5):g}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0"
+    parts.append(f'<path d="{links}" fill="none" stroke="{COLOURS[5]}" stroke-width="3"/>')
+    parts.append(f'<path d="{dots}" fill="{COLOURS[1]}"/>')
+    notes = ("Numbers: the open fraction of a cell.", "Blue: the open part of each face.")
+    parts += [_text(30, 378 + 24 * i, note, 17, "start") for i, note in enumerate(notes)]
+    notes = ("Blue: centres outside, with a value each.", "Orange: to the surface, at its distance.")
+    parts += [_text(350, 378 + 24 * i, note, 17, "start") for i, note in enumerate(notes)]
+    return _svg(670, 420, parts)
 
 
 def owners_of(array: jax.Array) -> np.ndarray:
