@@ -127,6 +127,9 @@ class AbstractBackend(abc.ABC):
     differentiable_block: ClassVar[bool] = True
     # Whether compiled kernels move rows of arrays between devices, by `move_rows`. If False, XLA does this.
     moves_rows: ClassVar[bool] = False
+    # Whether kernels of this backend send the dtype `wire` themselves. If False, XLA casts blocks before and after each
+    # exchange, which is then alone in its kernel.
+    narrows: ClassVar[bool] = False
     # The command that must start the processes of a program with this backend, such as "mpiexec -n 4". "" for none.
     launcher: ClassVar[str] = ""
     # A backend with one of the next two options declares it as a dataclass field.

@@ -11,7 +11,7 @@ from .._plan.lower import Chunks, Segment, Wire, schedule
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage, Move
 from .base import AbstractBackend, Call
-from .wire import is_narrower, send_narrow
+from .wire import narrower, send_narrow
 from .xla.backend import assembled, run_stage
 
 
@@ -19,7 +19,7 @@ def run_on_block(call: Call, block: Array) -> Array:
     """Apply the plan of `call` to one block, inside a `shard_map` over the mesh."""
     fields = math.prod(block.shape[: -call.plan.source.ndim]) if call.backend.overlap > 1 else 1
     fields = fields if isinstance(fields, int) else 1  # In an exported program, the number may be a symbol.
-    wire = call.backend.wire if is_narrower(call.backend.wire, np.dtype(block.dtype)) else None
+    wire = narrower(call.backend.wire, np.dtype(block.dtype))
     for part in lowered(call.plan, call.backend, call.platform, fields, wire):
         block = _run_pieces(part, block, call) if isinstance(part, Chunks) else _run(part, block, call)
     return block
@@ -82,4 +82,4 @@ def lowered(
     plan: Plan, backend: AbstractBackend, platform: str, fields: int, wire: Wire | None = None
 ) -> tuple[Segment | Chunks, ...]:
     """Return the steps in which `backend` runs `plan`. `fields` is how many fields the batch axes of a block hold."""
-    return schedule(plan, backend.takes, platform, backend.overlap, fields, wire)
+    return schedule(plan, backend.takes, platform, backend.overlap, fields, wire, narrows=backend.narrows)

@@ -20,11 +20,11 @@ def check_wire(wire: object) -> None:
         raise ValueError(f"`wire` must be None or one of {get_args(Wire)}; got {wire!r}.")
 
 
-def is_narrower(wire: Wire | None, dtype: np.dtype) -> bool:
-    """Return whether numbers of `dtype` lose bits when they are sent as `wire`."""
+def narrower(wire: Wire | None, dtype: np.dtype) -> Wire | None:
+    """Return `wire` if numbers of `dtype` lose bits when they are sent as `wire`, otherwise `None`."""
     if wire is None or not jnp.issubdtype(dtype, jnp.inexact):
-        return False
-    return jnp.dtype(wire).itemsize < jnp.finfo(dtype).dtype.itemsize
+        return None
+    return wire if jnp.dtype(wire).itemsize < jnp.finfo(dtype).dtype.itemsize else None
 
 
 def send_narrow(exchange: Callable[[Array], Array], block: Array, wire: Wire, ndim: int, name: MeshAxis) -> Array:

@@ -75,7 +75,14 @@ Takes = Callable[[tuple[AbstractStage, ...]], int]
 
 
 def schedule(
-    plan: Plan, takes: Takes, platform: str, overlap: int = 1, fields: int = 1, wire: Wire | None = None
+    plan: Plan,
+    takes: Takes,
+    platform: str,
+    overlap: int = 1,
+    fields: int = 1,
+    wire: Wire | None = None,
+    *,
+    narrows: bool = False,
 ) -> tuple[Segment | Chunks, ...]:
     """Return the schedule of a plan: its `Segment`s and `Chunks`, in the order in which they run.
 
@@ -85,9 +92,10 @@ def schedule(
     - `overlap`: the number of pieces that exchanges are split into.
     - `fields`: the number of fields in the leading batch axes of a block.
     - `wire`: the narrower dtype that exchanges between pencils send; `None` for the field's dtype.
+    - `narrows`: whether the kernels of the backend send `wire` themselves.
     """
     stages = plan.stages if overlap == 1 else tuple(in_pieces(plan.stages, overlap, fields))
-    steps, factor = computed(split(stages, takes, wire), platform)
+    steps, factor = computed(split(stages, takes, wire, narrows=narrows), platform)
     steps = scaled(fused(joined(steps), platform), plan.scale * factor, plan.target)
     parts: list[Segment | Chunks] = []
     for pieces, group in itertools.groupby(steps, lambda step: step.pieces):
@@ -120,33 +128,31 @@ def _chunks(name: str, steps: Steps, pieces: Pieces, fields: int) -> Chunks:
     return Chunks(source, target, axis, tuple((length, short[length]) for length in lengths))
 
 
-def split(stages: tuple[AbstractStage, ...], takes: Takes, wire: Wire | None = None) -> Steps:
+def split(stages: tuple[AbstractStage, ...], takes: Takes, wire: Wire | None = None, *, narrows: bool = False) -> Steps:
     """Assign each stage to a kernel of the backend, or to XLA.
 
     If no kernel runs a whole stage of type `Pieces`, the stages that it contains are assigned one by one.
 
-    With `wire`, no kernel runs an exchange together with other stages.
+    With `wire`, no kernel runs an exchange together with other stages, unless kernels send this dtype themselves
+    (`narrows`).
     """
     numbers = itertools.count()
 
     def assigned(stages: tuple[AbstractStage, ...], pieces: Pieces | None) -> Iterator[Step]:
         while stages:
             narrow = [i for i, stage in enumerate(stages) if wire and _exchanges(stage)]
-            first = narrow[0] if narrow else len(stages)
-            count, number = takes(stages[: max(first, 1)]), next(numbers)
+            alone = bool(narrow) and narrow[0] == 0 and not narrows
+            end = max(narrow[0], 1) if narrow and not narrows else len(stages)
+            count, number = takes(stages[:end]), next(numbers)
             if not 0 <= count <= len(stages):
                 raise ValueError(f"`takes` must return how many of {len(stages)} stages a kernel runs; got {count!r}.")
-            if first == 0 and isinstance(stages[0], Pieces):
+            if isinstance(stages[0], Pieces) and (alone or not count):
                 yield from assigned(stages[0].stages, stages[0])
                 count = 1
-            elif first == 0:
-                yield Step(stages[0], number if count else None, pieces, wire)
-            elif count:
+            elif count and not alone:
                 yield from (Step(stage, number, pieces) for stage in stages[:count])
-            elif isinstance(stages[0], Pieces):
-                yield from assigned(stages[0].stages, stages[0])
             else:
-                yield Step(stages[0], None, pieces)
+                yield Step(stages[0], number if count else None, pieces, wire if 0 in narrow else None)
             stages = stages[max(count, 1) :]
 
     return tuple(assigned(stages, None))

@@ -160,8 +160,9 @@ std::uint64_t Plan::fingerprint() const {
 Plan decode(const std::int64_t* numbers, std::size_t count, std::size_t mesh_axes) {
   Reader reader(numbers, count, mesh_axes);
   reader.number("the stamp of its kernels", DECOMPOPS_STAMP, DECOMPOPS_STAMP);
-  reader.dimensions();
   Plan plan;
+  plan.wire = static_cast<Wire>(reader.number("the type that is sent", 0, static_cast<Index>(Wire::f16)));
+  reader.dimensions();
   plan.numbers.assign(numbers, numbers + count);
   plan.source = plan.target = reader.blocks();
   while (!reader.empty()) {

@@ -57,7 +57,11 @@ struct Stage {
   Index count = 0;  // the number of pieces; there are fewer if the axis has fewer cells
 };
 
+// The type in which exchanges between pencils send numbers of wider types. `none`: the type of the field.
+enum class Wire { none, f32, bf16, f16 };  // `decode` relies on `f16` being the last type
+
 struct Plan {
+  Wire wire = Wire::none;
   std::vector<Stage> stages;
   Blocks source, target;
   double scale;
@@ -75,8 +79,8 @@ struct Plan {
 };
 
 // Decodes a plan that `decompops/_backend/native/encode.py` has encoded. The numbers are, in this order: the stamp of
-// the kernels (ffi/CMakeLists.txt), the number of grid axes, the layout of the field, and each stage with the layout
-// after it. Throws if a number is out of the range that the format allows. `mesh_axes` is the number of axes of the
+// the kernels (ffi/CMakeLists.txt), the type that exchanges send, the number of grid axes, the layout of the field, and
+// each stage with the layout after it. Throws if a number is out of the range that the format allows. `mesh_axes` is the number of axes of the
 // mesh.
 Plan decode(const std::int64_t* numbers, std::size_t count, std::size_t mesh_axes);
 

@@ -103,11 +103,15 @@ inline Arguments arguments_of(const Plan& plan, const xla::ffi::AnyBuffer& input
   if (batch == 0) return {batch, 0, number};
   const Index element = bytes_of(input.element_type());
   check_size(input, plan.source, batch, element);
+  const bool is_single = number == Number::f32 || number == Number::c64;
+  const bool is_double = number == Number::f64 || number == Number::c128;
+  if (plan.wire != Wire::none && !is_double && !(is_single && plan.wire != Wire::f32)) {
+    throw Failure("these numbers cannot be sent in a narrower type");
+  }
   Index after = element;
   for (const Stage& stage : plan.stages) {
     if (stage.kind != Stage::Kind::fourier) continue;
-    const bool is_double = number == Number::f64 || number == Number::c128;
-    if (!is_double && number != Number::f32 && number != Number::c64) throw Failure("these numbers have no transform");
+    if (!is_double && !is_single) throw Failure("these numbers have no transform");
     const Index real = is_double ? 8 : 4;
     if (after != (stage.transform.kind == Transform::Kind::r2c ? real : 2 * real)) {
       throw Failure("a transform gets cells of " + std::to_string(after) + " bytes");

@@ -57,6 +57,7 @@ class Compiler : private State {
   // The bytes of a cell after the pending transforms.
   Index last_element() const { return pending_.empty() ? element_ : element_after(pending_.back()); }
   void copy(const Field& to, bool sum = false);
+  void fill(const Field& to);
   Field result() const;
   bool has_result() const;
   void finish();
@@ -67,7 +68,7 @@ class Compiler : private State {
   static bool moves_nothing(const Stage& stage);
   bool is_last(const Stage& stage) const;
   void move(const Stage& stage);
-  void move_transformed(const Stage& stage);
+  void move_packed(const Stage& stage);
   void move_cells(const Stage& stage, int gathered, int divided);
   Handed hand_over(const Stage& stage, const Region& before, Index element, const Buffers& buffers);
   Piece next(Buffer buffer, const Region& region, Index element);
@@ -93,6 +94,8 @@ class Compiler : private State {
   Region block(const Blocks& layout) const { return cut(decompops::block(layout, batch_)); }
   Region valid(const Blocks& layout) const { return cut(decompops::valid(layout, batch_, place_)); }
 
+  // The bytes of a number of the field, divided by those of a number that is sent.
+  Index narrow_ratio() const { return plan_.wire == Wire::none ? 1 : real_bytes_ / (plan_.wire == Wire::f32 ? 4 : 2); }
   void reserve(Buffer buffer, Index bytes) { program_.bytes[buffer] = std::max(program_.bytes[buffer], bytes); }
   // The buffer of this kind that belongs to the piece that is being compiled.
   Buffer in_slot(Buffer buffer) const { return static_cast<Buffer>(buffer + slot_ * kOwn); }

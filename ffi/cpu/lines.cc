@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cpu/copy.h"
+#include "cpu/narrow.h"
 #include "cpu/tile.h"
 
 namespace decompops {
@@ -71,6 +71,7 @@ struct Box {
 Index pitch_of(const Field& field, const Region& region, const Box& box, int along) {
   if (field.pieces.size() != 1) return 0;
   const Piece& piece = field.pieces[0];
+  if (piece.narrow.wire != Wire::none) return 0;
   if (piece.stride[along] != 1 || intersection(piece.region, region).volume() < region.volume()) return 0;
   Index pitch = 0;
   for (int axis = 0; axis < region.axes(); ++axis) {
@@ -154,16 +155,16 @@ void run(const Lines& lines, const Field& from, const Field& to, const Region& r
       const Region common = intersection(piece.region, cells);
       if (common.empty()) continue;
       const Piece part = clipped(piece, common, element);
-      std::byte* outside = memory[part];
-      std::byte* inside = tile_lines;
+      const Cells outside = cells_of(part, memory);
+      Cells inside{tile_lines, stride};
       for (int axis = 0; axis < cells.axes(); ++axis) {
-        inside += element * stride[axis] * (common.lo[axis] - cells.lo[axis]);
+        inside.start += element * stride[axis] * (common.lo[axis] - cells.lo[axis]);
       }
       if (load) {
-        copy(inside, stride, outside, part.stride, common.counts(), element, Access::ahead);
+        copy(inside, outside, common.counts(), element, Access::ahead);
       } else {
         const Access access = stream ? Access::stream : Access::plain;
-        copy(outside, part.stride, inside, stride, common.counts(), element, access, {lines.scale, sizeof(Real)});
+        copy(outside, inside, common.counts(), element, access, {lines.scale, sizeof(Real)});
       }
     }
   };

@@ -16,6 +16,9 @@ void for_fields(AnyStep& step, const Body& body) {
       body(pass.from, false);
       body(pass.to, true);
     }
+  } else if (auto* measure = std::get_if<Measure>(&step)) {
+    body(measure->from, false);
+    body(measure->to, true);
   } else {
     throw Failure("exchanges of pieces are for messages");
   }
@@ -58,6 +61,7 @@ void redirect(std::vector<Step>& steps, const Message& send, const Message& rece
         if (piece.offset < low || piece.offset >= high) continue;
         piece.buffer = receive.piece.buffer;
         piece.offset += receive.piece.offset - low;
+        piece.narrow.exponents += receive.piece.offset - low;
         if (!is_flat) piece.stride = receive.piece.stride;
         piece.owner = owner;
       }

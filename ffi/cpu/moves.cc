@@ -29,16 +29,17 @@ bool Compiler::is_last(const Stage& stage) const {
 void Compiler::move(const Stage& stage) {
   const int gathered = whole_after(stage.before, stage.after), divided = whole_after(stage.after, stage.before);
   if (gathered < 0) return;  // only the storage order changes, which costs nothing until the result is written
-  if (pending_.empty()) {
+  if (pending_.empty() && plan_.wire == Wire::none) {
     move_cells(stage, gathered, divided);
   } else {
-    move_transformed(stage);
+    move_packed(stage);
   }
   gathered_ = gathered;
 }
 
-// Transforms write their results as messages, and the next transforms read received messages.
-void Compiler::move_transformed(const Stage& stage) {
+// Transforms write their results as messages, and the next transforms read received messages. Cells that are sent in a
+// narrower type are also written as messages, because this converts them.
+void Compiler::move_packed(const Stage& stage) {
   Buffer receive = free_of(current_, in_slot(kReceive));
   used_[in_slot(kSend)] = 0;
   if (ends_pieces(stage)) {
@@ -46,8 +47,9 @@ void Compiler::move_transformed(const Stage& stage) {
   } else {
     used_[receive] = 0;
   }
-  const Handed handed = hand_over(stage, result_region(), last_element(), {in_slot(kSend), receive, receive});
-  flush(&handed.out);
+  const Region cells = pending_.empty() ? intersection(current_.region, valid(stage.before)) : result_region();
+  const Handed handed = hand_over(stage, cells, last_element(), {in_slot(kSend), receive, receive});
+  fill(handed.out);
   communicate(handed.exchange);
   current_ = handed.in;
   order_ = natural(ndim_);
@@ -58,7 +60,8 @@ Compiler::Handed Compiler::hand_over(const Stage& stage, const Region& before, I
   const Handover cells{stage, gathered, divided};
   const int line = stage.before.mesh_axis[gathered];
   const Index mine = place_.coordinate(line);
-  Handed handed{{before, {}}, {block(stage.after), {}}, {{}, {}, element}};
+  const Index stored = element / narrow_ratio();
+  Handed handed{{before, {}}, {block(stage.after), {}}, {{}, {}, stored}};
   auto arrives = [&](Piece piece, Index sender) {
     piece.region = cells.arrived(piece.region, sender, mine);
     handed.in.pieces.push_back(piece);
@@ -75,7 +78,8 @@ Compiler::Handed Compiler::hand_over(const Stage& stage, const Region& before, I
     }
     const int peer = place_.moved(line, part);
     auto message = [&](const Piece& piece) {
-      return Message{peer, flat(piece.buffer, piece.offset, span(piece, element) / element)};
+      const Index start = piece.narrow.wire == Wire::f16 ? piece.narrow.exponents : piece.offset;
+      return Message{peer, flat(piece.buffer, start, (piece.offset - start + span(piece, element)) / stored)};
     };
     if (!leaving.empty()) {
       handed.out.pieces.push_back(next(buffers.send, leaving, element));
@@ -90,10 +94,14 @@ Compiler::Handed Compiler::hand_over(const Stage& stage, const Region& before, I
   return handed;
 }
 
-// A piece for the cells of `region`, after the messages that `buffer` already holds.
+// A piece for the cells of `region`, after the messages that `buffer` already holds. In float16, the exponents come
+// directly before the cells, which begin with a cache line.
 Piece Compiler::next(Buffer buffer, const Region& region, Index element) {
-  const Piece piece = spaced(buffer, used_[buffer], region, element);
-  used_[buffer] += whole_cache_lines(span(piece, element));
+  const Index head = plan_.wire == Wire::f16 ? region.count(0) * static_cast<Index>(sizeof(Exponent)) : 0;
+  const Index start = used_[buffer] + whole_cache_lines(head), ratio = narrow_ratio();
+  Piece piece = spaced(buffer, start, region, element / ratio);
+  piece.narrow = {plan_.wire, ratio, start - head};
+  used_[buffer] = start + whole_cache_lines(span(piece, element));
   reserve(buffer, used_[buffer]);
   return piece;
 }

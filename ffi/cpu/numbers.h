@@ -56,7 +56,7 @@ struct Half {
     const float size = std::fabs(value);
     std::uint32_t rest;
     if (std::isnan(value)) {
-      rest = 0x7e00u;
+      rest = 0x7e00u | ((to_bits(value) >> 13) & 0x03ffu);  // as processors do it
     } else if (size >= 65520) {
       rest = 0x7c00u;
     } else if (size < 0x1p-14f) {

@@ -50,7 +50,7 @@ std::size_t Compiler::add_pieces(std::size_t first) {
   if (!pending_.empty()) {
     if (exchange > 0) {
       const Field out = hand_over_pieces(first, current_);
-      flush(&out);
+      fill(out);
     } else {
       settle();
     }
@@ -111,7 +111,9 @@ Field Compiler::target_of_pieces(std::size_t last, const State& start, bool hand
   const Stage& end = plan_.stages[last];
   if (is_last(end)) return result();
   const bool more = last + 1 < plan_.stages.size() && plan_.stages[last + 1].kind == Stage::Kind::pieces;
-  if (more && !handed && !pending_.empty() && first_exchange(last + 1) > 0) {
+  // A piece cannot choose an exponent for a message that other pieces write, too.
+  const bool shares = plan_.wire != Wire::f16;
+  if (more && !handed && shares && !pending_.empty() && first_exchange(last + 1) > 0) {
     return hand_over_pieces(last + 1, start.current_);
   }
   const Region whole = decompops::block(end.after, batch_);

@@ -92,14 +92,17 @@ Piece spaced(Buffer buffer, Index offset, const Region& region, Index element) {
   return piece;
 }
 
-Index span(const Piece& piece, Index element) { return piece.stride[0] * piece.region.count(0) * element; }
+Index span(const Piece& piece, Index element) {
+  return piece.stride[0] * piece.region.count(0) * stored_bytes(piece, element);
+}
 
 Piece placed(const Piece& piece, const Region& region, Index element) {
   Piece part = piece;
   part.region = region;
   for (int axis = 0; axis < region.axes(); ++axis) {
-    part.offset += element * piece.stride[axis] * (part.region.lo[axis] - piece.region.lo[axis]);
+    part.offset += stored_bytes(piece, element) * piece.stride[axis] * (part.region.lo[axis] - piece.region.lo[axis]);
   }
+  part.narrow.exponents += static_cast<Index>(sizeof(Exponent)) * (part.region.lo[0] - piece.region.lo[0]);
   return part;
 }
 

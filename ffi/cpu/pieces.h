@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "common/plan.h"
@@ -56,6 +57,15 @@ enum Buffer : int {
   kBuffers = kScratch + 3 * kOwn
 };
 
+// How a piece stores numbers that are sent in a narrower type than the field's. In float16, each field of the batch is
+// multiplied by 2 to the power of an exponent, because the largest number is 65504.
+struct Narrow {
+  Wire wire = Wire::none;
+  Index ratio = 1;      // the bytes of a number of the field, divided by the bytes that are stored
+  Index exponents = 0;  // float16: the place of the exponents, in bytes after the start of the buffer
+};
+using Exponent = std::int32_t;
+
 // A box of cells somewhere in a buffer. The cell at `region.lo` lies `offset` bytes after the start of the buffer.
 struct Piece {
   Buffer buffer;
@@ -63,6 +73,7 @@ struct Piece {
   PerAxis<Index> stride;  // in elements
   Region region;
   int owner = -1;  // the index in `Memory::others` of the rank that owns the buffer; -1: this rank
+  Narrow narrow = {};
 };
 
 // The addresses of the buffers of a rank.
@@ -73,9 +84,14 @@ struct Memory {
   Addresses own;
   const Addresses* others = nullptr;
 
-  std::byte* operator[](const Piece& piece) const {
-    return (piece.owner < 0 ? own : others[piece.owner])[piece.buffer] + piece.offset;
+  std::byte* operator[](const Piece& piece) const { return start_of(piece) + piece.offset; }
+  // The exponents of the fields of a piece in float16, one for each field.
+  Exponent* exponents_of(const Piece& piece) const {
+    return reinterpret_cast<Exponent*>(start_of(piece) + piece.narrow.exponents);
   }
+
+ private:
+  std::byte* start_of(const Piece& piece) const { return (piece.owner < 0 ? own : others[piece.owner])[piece.buffer]; }
 };
 
 // A block that consists of pieces. Cells of `region` that no piece holds are zero.
@@ -95,6 +111,8 @@ Piece flat(Buffer buffer, Index offset, Index cells);
 // `span`: the number of bytes from the first cell of such a box to the end of its last gap.
 Piece spaced(Buffer buffer, Index offset, const Region& region, Index element);
 Index span(const Piece& piece, Index element);
+// The bytes of a cell in a piece of a field whose cells have `element` bytes.
+inline Index stored_bytes(const Piece& piece, Index element) { return element / piece.narrow.ratio; }
 // `placed`: the piece that has the cells of `region`, at their places in the memory of `piece`. `clipped`: the part of
 // a piece or field that lies inside `region`. A clipped field keeps its own region, so its other cells become zero.
 Piece placed(const Piece& piece, const Region& region, Index element);

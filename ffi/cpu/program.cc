@@ -1,6 +1,7 @@
 #include "cpu/program.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "cpu/compiler.h"
 
@@ -59,6 +60,24 @@ void Compiler::add(std::size_t index) {
 void Compiler::copy(const Field& to, bool sum) {
   const bool stream = to.region.volume() * element_ >= kStreamBytes;
   program_.steps.push_back(Copy{current_, to, element_, sum, stream, number_});
+}
+
+// Writes the cells to send, after the transforms that are pending.
+void Compiler::fill(const Field& to) {
+  if (plan_.wire == Wire::f16) {
+    double gain = 1;
+    // A line of a complex transform is at most √n times as long as before, and so is its largest number. A half spectrum
+    // may miss half of its modes, or have a weight of 2.
+    for (const Lines& lines : pending_) {
+      const double half = lines.transform.kind == Transform::Kind::c2c ? 1 : 2;
+      gain *= half * std::fabs(lines.scale) * std::sqrt(static_cast<double>(lines.length));
+    }
+    reserve(kPlane, Measure::plane_bytes(batch_));
+    for (bool ends : {false, true}) {
+      program_.steps.push_back(Measure{current_, to, gain, element_, real_bytes_, ends});
+    }
+  }
+  pending_.empty() ? copy(to) : flush(&to);
 }
 
 // --- Transforms: collected until the place of their results is known.

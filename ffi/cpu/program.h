@@ -34,13 +34,27 @@ struct Sweep {
   Index real_bytes;
 };
 
+// Chooses the exponents of the pieces of `to`, which are sent in float16. Afterwards, `to` is computed from `from`. No
+// number of a field of `to` is larger than `gain` times the 2-norm of this field of `from`. This takes two steps: all
+// threads add up squares, and then one thread writes the exponents.
+struct Measure {
+  Field from, to;
+  double gain;
+  Index element, real_bytes;
+  bool ends;
+
+  // Each part of the first step, of which there are at most two for each thread, keeps a number for each field in
+  // `kPlane`.
+  static Index plane_bytes(Index fields) { return 2 * whole_cache_lines(fields * static_cast<Index>(sizeof(double))); }
+};
+
 // `Start` starts an exchange. `Finish` waits until the oldest exchange under way has ended.
 struct Start {
   Exchange exchange;
 };
 struct Finish {};
 
-using Step = std::variant<Copy, Sweep, Exchange, Start, Finish>;
+using Step = std::variant<Copy, Sweep, Measure, Exchange, Start, Finish>;
 
 struct Program {
   std::vector<Step> steps;

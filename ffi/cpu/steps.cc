@@ -1,5 +1,9 @@
 #include "cpu/steps.h"
 
+#include <cmath>
+
+#include "cpu/narrow.h"
+
 namespace decompops {
 namespace {
 
@@ -26,7 +30,7 @@ void copy_piece(const Copy& step, const Piece& from, const Piece& to, bool furth
   const Strides counts = from.region.counts();
   if (step.sum && further) return add(memory[to], to.stride, memory[from], from.stride, counts, step.number);
   const Access access = step.stream ? Access::stream : Access::plain;
-  copy(memory[to], to.stride, memory[from], from.stride, counts, step.element, access);
+  copy(cells_of(to, memory), cells_of(from, memory), counts, step.element, access);
 }
 
 }  // namespace
@@ -54,7 +58,7 @@ void carry_out(const Copy& step, const Share& share, const Work& work) {
     }
     for (const Region& gap : difference(to.region, copied)) {
       const Piece part = clipped(to, gap, step.element);
-      zero(work.memory[part], part.stride, gap.counts(), step.element);
+      zero(work.memory[part], part.stride, gap.counts(), stored_bytes(part, step.element));
     }
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const Region common = intersection(pieces[i].region, to.region);
@@ -90,6 +94,36 @@ void carry_out(const Sweep& sweep, const Share& share, const Work& work) {
     pass_over(sweep.passes.front(), part, work.memory);
   }
   finish_streams();
+}
+
+void carry_out(const Measure& step, const Share& share, const Work& work) {
+  const Index first = step.from.region.lo[0], fields = step.from.region.count(0);
+  auto norms_of = [&](int part) {
+    return reinterpret_cast<double*>(work.memory.own[kPlane] + part * (work.plane_bytes / 2));
+  };
+  if (!step.ends) {
+    const Region mine = share_of(step.from.region, share);
+    for (Index field = 0; field < fields; ++field) {
+      double& norm = norms_of(share.part)[field] = 0;
+      for (const Piece& piece : step.from.pieces) {
+        const Piece part = clipped(piece, mine.with(0, first + field, first + field + 1), step.element);
+        // If the batch is shared, the field may belong to another thread.
+        if (intersection(part.region, mine).empty()) continue;
+        norm = std::hypot(norm, norm_of(part, work.memory, step.element, step.real_bytes));
+      }
+    }
+    return;
+  }
+  if (share.part > 0) return;
+  for (Index field = 0; field < fields; ++field) {
+    double norm = 0;
+    for (int part = 0; part < share.parts; ++part) norm = std::hypot(norm, norms_of(part)[field]);
+    const Exponent exponent = exponent_for(step.gain * norm, step.real_bytes);
+    for (const Piece& piece : step.to.pieces) {
+      const Index place = first + field - piece.region.lo[0];
+      if (place >= 0 && place < piece.region.count(0)) work.memory.exponents_of(piece)[place] = exponent;
+    }
+  }
 }
 
 }  // namespace decompops

@@ -27,5 +27,6 @@ Addresses addresses_of(const Program& program, const void* input, void* result, 
 
 void carry_out(const Copy& step, const Share& share, const Work& work);
 void carry_out(const Sweep& sweep, const Share& share, const Work& work);
+void carry_out(const Measure& step, const Share& share, const Work& work);
 
 }  // namespace decompops

@@ -40,6 +40,8 @@ bool Executor::run(double longest) {
       if (is_waiting_) return false;
     } else if (const auto* copy = std::get_if<Copy>(&step)) {
       carry_out_step(*copy);
+    } else if (const auto* measure = std::get_if<Measure>(&step)) {
+      carry_out_step(*measure);
     } else {
       carry_out_step(std::get<Sweep>(step));
     }

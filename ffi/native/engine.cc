@@ -154,6 +154,7 @@ void Engine::run(const Ensemble& ensemble, const Meeting& meeting, int threads, 
         const Share share{task % parts, parts, thread};
         if (const auto* copy = std::get_if<Copy>(&phase[place][i])) carry_out(*copy, share, work);
         if (const auto* sweep = std::get_if<Sweep>(&phase[place][i])) carry_out(*sweep, share, work);
+        if (const auto* measure = std::get_if<Measure>(&phase[place][i])) carry_out(*measure, share, work);
       });
     }
   }

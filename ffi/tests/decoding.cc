@@ -20,7 +20,7 @@ void test_decoding(int ndim) {
   per_axis(0, -1);  // mesh axes
   for (int axis = 0; axis < ndim; ++axis) blocks.push_back(axis);
   blocks.insert(blocks.end(), 2 * ndim, 0);
-  std::vector<std::int64_t> numbers{DECOMPOPS_STAMP, ndim};
+  std::vector<std::int64_t> numbers{DECOMPOPS_STAMP, static_cast<std::int64_t>(Wire::f16), ndim};
   auto append = [&](const std::vector<std::int64_t>& more) { numbers.insert(numbers.end(), more.begin(), more.end()); };
   append(blocks);
   std::vector<std::size_t> starts;
@@ -49,6 +49,7 @@ void test_decoding(int ndim) {
   expect(!refused(numbers), "a plan is refused");
   const Plan plan = decode(numbers.data(), numbers.size(), 1);
   expect(plan.stages.size() == stages.size() && plan.target.ndim() == ndim, "a stage or an axis is skipped");
+  expect(plan.wire == Wire::f16, "this is not the type that is sent");
   const Transform& real = plan.stages[2].transform;
   expect(plan.stages[opening].count == 3 && plan.stages[opening].axis == -1, "these are not the pieces");
   expect(real.kind == Transform::Kind::c2r && real.sign == 1 && real.weighted, "this is not the real transform");
@@ -66,16 +67,16 @@ void test_decoding(int ndim) {
   changed[starts[opening] + 1] = 0;
   expect(refused(changed), "pieces are cut along an axis that is transformed");
   changed = numbers;
-  changed[2] = changed[1 + ndim] = std::int64_t{1} << 40;
+  changed[3] = changed[2 + ndim] = std::int64_t{1} << 40;
   expect(refused(changed) == ndim > 1, "the product of the lengths is too large");
   changed = numbers;
   changed[starts[3]] = 6;
   expect(refused(changed), "pieces are joined that have not been opened");
   for (const std::int64_t axes : {0, kMaxAxes + 1}) {
-    numbers[1] = axes;
+    numbers[2] = axes;
     expect(refused(numbers), "a grid may have " + std::to_string(axes) + " axes");
   }
-  numbers[1] = ndim;
+  numbers[2] = ndim;
   numbers[starts[3]] = 8;
   expect(refused(numbers), "there is a ninth stage");
 }
@@ -85,7 +86,7 @@ void test_decoding_of_noise() {
   int decoded = 0;
   for (int trial = 0; trial < 2000; ++trial) {
     const Index ndim = random(1, 3);
-    std::vector<std::int64_t> numbers{DECOMPOPS_STAMP, ndim};
+    std::vector<std::int64_t> numbers{DECOMPOPS_STAMP, static_cast<std::int64_t>(Wire::f16), ndim};
     for (Index axis = 0; axis < 2 * ndim; ++axis) numbers.push_back(random(1, 9));
     for (Index axis = 0; axis < ndim; ++axis) numbers.push_back(random(-1, 1));
     for (Index axis = 0; axis < ndim; ++axis) numbers.push_back(axis);

@@ -50,6 +50,10 @@ void test(const char* name, const Body& body) {
 
 void test_decoding(int ndim);
 void test_decoding_of_noise();
+template <class Real>
+void test_narrow_copies();
+void test_bits_of_vectors();
+void test_norms();
 void test_points();
 void test_pool();
 void test_resizes();

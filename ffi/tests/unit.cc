@@ -256,6 +256,10 @@ int main() {
   test("scaled copies, double precision", test_scaled_copies<double>);
   test("sums", test_sums);
   test("sums of halves", test_sums_of_halves);
+  test("narrow copies, single precision", test_narrow_copies<float>);
+  test("narrow copies, double precision", test_narrow_copies<double>);
+  test("bits of vectors", test_bits_of_vectors);
+  test("norms", test_norms);
   test("regions", test_regions);
   for (int ndim : {1, 3, kMaxAxes}) test("decoding", [ndim] { test_decoding(ndim); });
   test("decoding of noise", test_decoding_of_noise);

@@ -29,13 +29,13 @@ KINDS = [
 
 
 def decoded(numbers):
-    """Return the stamp, the source blocks, and the stages that `numbers` encodes.
+    """Return the stamp, the number of the type to send, the source blocks, and the stages that `numbers` encodes.
 
     A stage is a tuple of three entries: the number of its kind, its parameters, and its target blocks.
     """
     rest = iter(numbers.tolist())
     take = lambda count: tuple(itertools.islice(rest, count))
-    stamp, ndim = take(2)
+    stamp, wire, ndim = take(3)
 
     def blocks():
         lengths, parts, names, order = (take(ndim) for _ in range(4))
@@ -47,7 +47,7 @@ def decoded(numbers):
         fields = dict(zip(KINDS[number], take(len(KINDS[number]))))
         fields["axes"] = take(fields.pop("count", 0))
         stages.append((number, fields, blocks()))
-    return stamp, source, stages
+    return stamp, wire, source, stages
 
 
 Z = Blocks((4, 6, 5), (2, 3, 1), ("y", "x", None), (0, 2, 1))
@@ -93,8 +93,8 @@ def test_numbers(stages, expected):
     source = stages[0].before if stages else Z
     numbers = encoded(Plan("Thing", source, stages), AXES, STAMP)
     assert numbers.dtype == np.int64
-    stamp, first, found = decoded(numbers)
-    assert (stamp, first) == (STAMP, source)
+    stamp, wire, first, found = decoded(numbers)
+    assert (stamp, wire, first) == (STAMP, 0, source)
     assert [(number, fields) for number, fields, _ in found] == expected
     assert [after for *_, after in found] == [stage.after for stage in stages]
 
@@ -102,13 +102,13 @@ def test_numbers(stages, expected):
 def test_any_number_of_axes():
     blocks = Blocks((4, 2), (2, 1), ("x", None))
     numbers = encoded(Plan("Thing", blocks, (Clear(blocks),)), AXES, STAMP)
-    assert decoded(numbers) == (STAMP, blocks, [(4, fields(), blocks)])
+    assert decoded(numbers) == (STAMP, 0, blocks, [(4, fields(), blocks)])
 
 
 @pytest.mark.parametrize(("axis", "number"), [(1, 1), (None, -1)])
 def test_pieces_are_opened_and_joined(axis, number):
     move = Move(Z, replace(Z, parts=(1, 3, 2), names=(None, "x", "y")))
-    _, source, found = decoded(encoded(Plan("Thing", Z, (Pieces((move,), axis, 2),)), AXES, STAMP))
+    *_, source, found = decoded(encoded(Plan("Thing", Z, (Pieces((move,), axis, 2),)), AXES, STAMP))
     assert source == Z
     assert found == [(5, fields(axis=number, pieces=2), Z), (0, fields(), move.after), (6, fields(), move.after)]
 
@@ -117,7 +117,7 @@ def test_mesh_axes_that_act_as_one():
     together = Blocks((4, 6), (6, 1), (("y", "x"), None))
     plan = Plan("Thing", together, (Clear(together),))
     assert mesh_entries(plan, AXES) == (("y", "x"), "c")
-    assert encoded(plan, mesh_entries(plan, AXES), STAMP)[6:8].tolist() == [0, -1]
+    assert encoded(plan, mesh_entries(plan, AXES), STAMP)[7:9].tolist() == [0, -1]
     apart = Plan("Thing", Z, (Move(Z, Y),))
     assert mesh_entries(apart, AXES) == AXES
 
@@ -136,3 +136,8 @@ def test_mesh_axes_that_act_as_one():
 def test_encoding_refuses_stages_that_the_kernels_do_not_support(stage):
     with pytest.raises(ValueError, match=rf"the kernels do not support the stage {type(stage).__name__}\(before="):
         encoded(Plan("Thing", Z, (stage,)), AXES, STAMP)
+
+
+@pytest.mark.parametrize(("wire", "number"), [(None, 0), ("float32", 1), ("bfloat16", 2), ("float16", 3)])
+def test_wire(wire, number):
+    assert decoded(encoded(Plan("Thing", Z, ()), AXES, STAMP, wire)) == (STAMP, number, Z, [])

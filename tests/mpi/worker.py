@@ -24,6 +24,7 @@ import checks
 import clouds
 import coefficients
 import exchanges
+import wires
 from checks import PRIMES, UNEVEN, assert_block, distributed, meshes
 from helpers import make_mesh, random_field
 from plans import check_plans
@@ -40,7 +41,7 @@ def operators() -> None:
     for name in ("int4", "bool", "float8_e5m2"):
         checks.check_dtype(MPI, name)
     checks.check_overlap(MPI, meshes()[-1])
-    checks.check_wire(MPI, meshes()[-1])
+    wires.check(MPI, meshes()[-1])
 
 
 def uneven() -> None:
@@ -83,6 +84,7 @@ def threads() -> None:
     checks.check_fft(MPI, grid, UNEVEN, True)
     checks.check_transposes(MPI, grid, UNEVEN, True, ["zx", "yz"])
     checks.check_halos(MPI, grid, UNEVEN)
+    wires.check(MPI, grid)
 
 
 def tuned() -> None:

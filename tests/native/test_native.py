@@ -18,6 +18,7 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec as P
 
 import checks
+import wires
 from checks import assert_block, assert_exact, distributed
 from helpers import make_mesh, put, random_field
 from plans import check_plans
@@ -38,7 +39,7 @@ def test_results(check):
 
 
 def test_narrow_exchanges():
-    checks.check_wire(NATIVE, make_mesh((2, 4)))
+    wires.check(NATIVE, make_mesh((2, 4)))
 
 
 def test_many_programs_in_flight():

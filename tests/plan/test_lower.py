@@ -323,5 +323,15 @@ class TestWire:
         # The lowering never asks a backend whether it runs an exchange together with other stages.
         assert all(len(stages) == 1 or not any(map(_exchanges, stages)) for stages in asked)
 
+    @pytest.mark.parametrize("overlap", [1, 2])
+    def test_kernels_that_narrow_run_whole_plans(self, overlap):
+        plan = dops.FFT3D(AbstractMesh((2, 4), ("x", "y")), shape=(8, 8, 8), backend=dops.XLA()).plan()
+        (segment,) = schedule(plan, len, "cpu", overlap, wire="float16", narrows=True)
+        assert isinstance(segment, Segment)
+        assert (segment.native, segment.wire) == (True, None)
+        # XLA casts before and after the exchanges that no kernel runs.
+        without = [schedule(plan, lambda stages: 0, "cpu", overlap, wire="float16", narrows=x) for x in (True, False)]
+        assert without[0] == without[1]
+
     def test_without_it_nothing_changes(self):
         assert schedule(PLAN, lambda stages: 0, "cpu", wire=None) == schedule(PLAN, lambda stages: 0, "cpu")

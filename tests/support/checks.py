@@ -142,24 +142,6 @@ def check_overlap(backend, mesh: Mesh) -> None:
     assert_block(fft(batch), np.fft.rfftn(u, axes=(1, 2, 3)))
 
 
-def check_wire(backend, mesh: Mesh) -> None:
-    """Test that exchanges in float16 send a quarter of the bytes and have a bounded error."""
-    u = random_field(EVEN, np.complex128)
-
-    def sent(wire: str | None) -> tuple[jax.Array, int]:
-        fft = dops.FFT3D(mesh, shape=EVEN, backend=replace(backend, wire=wire))
-        before = backend.counters().sent_bytes
-        k = jax.block_until_ready(fft(fft.decomposition.shard(u)))
-        return k, backend.counters().sent_bytes - before
-
-    (exact, many), (k, few) = sent(None), sent("float16")
-    assert_block(exact, np.fft.fftn(u))
-    assert many == 4 * few > 0
-    for shard in k.addressable_shards:
-        error = np.asarray(shard.data) - np.fft.fftn(u)[shard.index]
-        assert 1e-6 < np.linalg.norm(error) / np.linalg.norm(shard.data) < 1e-3
-
-
 def check_transposes(backend, mesh: Mesh, shape: tuple, contiguous: bool, pairs: Iterable = ALL_PAIRS) -> None:
     for pair in pairs:
         options = {"shape": shape, "pad": True, "axis_contiguous": contiguous}

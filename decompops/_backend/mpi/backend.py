@@ -53,6 +53,7 @@ class MPI(AbstractBackend):
 
     differentiable_block: ClassVar[bool] = False
     moves_rows: ClassVar[bool] = True
+    narrows: ClassVar[bool] = True
     launcher: ClassVar[str] = "mpiexec -n 4"
 
     def __post_init__(self):

@@ -48,6 +48,7 @@ class Native(AbstractBackend):
 
     differentiable_block: ClassVar[bool] = False
     moves_rows: ClassVar[bool] = True
+    narrows: ClassVar[bool] = True
 
     def __post_init__(self):
         check_planning(self.planning)

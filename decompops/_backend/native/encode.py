@@ -2,17 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import get_args
 
 import numpy as np
 
 from ..._basis.fourier import DFT
 from ..._common.blocks import Blocks, MeshAxis
+from ..._plan.lower import Wire
 from ..._plan.pieces import Pieces, plain_stages
 from ..._plan.plan import Plan
 from ..._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize
 
 
 _TRANSFORMS = ("c2c", "r2c", "c2r")
+_WIRES = (None, *get_args(Wire))  # as `Wire` in ffi/common/plan.h
 
 
 def mesh_entries(plan: Plan, mesh_axes: Sequence[str]) -> tuple[MeshAxis, ...]:
@@ -27,18 +30,18 @@ def mesh_entries(plan: Plan, mesh_axes: Sequence[str]) -> tuple[MeshAxis, ...]:
     return (*compound, *(axis for axis in mesh_axes if axis not in merged))
 
 
-def encoded(plan: Plan, entries: Sequence[MeshAxis], stamp: int) -> np.ndarray:
-    """Return `plan` as int64 numbers: the stamp, the number of grid axes, the source blocks, and each stage.
+def encoded(plan: Plan, entries: Sequence[MeshAxis], stamp: int, wire: Wire | None = None) -> np.ndarray:
+    """Return `plan` as int64 numbers: the stamp, `wire`, the number of grid axes, the source blocks, and each stage.
 
     The numbers of each stage are followed by the numbers of the blocks after it. A stage `Pieces` becomes a stage that
     opens the pieces, its inner stages, and a stage that closes the pieces. `entries` are the mesh axes that the kernels
-    see. `stamp` identifies the kernels: others refuse the plan.
+    see. `stamp` identifies the kernels: others refuse the plan. `wire` is the narrower type that exchanges send.
 
     Raises `ValueError` if the kernels do not support a stage.
     """
     axes = {entry: i for i, entry in enumerate(entries)}
     stages = (chain(numbers, _blocks(after, axes)) for numbers, after in _numbered(plan.stages))
-    numbers = chain((stamp, plan.source.ndim), _blocks(plan.source, axes), *stages)
+    numbers = chain((stamp, _WIRES.index(wire), plan.source.ndim), _blocks(plan.source, axes), *stages)
     return np.fromiter(numbers, np.int64)
 
 

@@ -13,10 +13,12 @@ from jax.sharding import AbstractMesh, Mesh
 
 from ..._basis.fourier import DFT
 from ..._common.blocks import Blocks, MeshAxis, axis_names, entry_names
+from ..._plan.lower import Wire
 from ..._plan.pieces import Pieces, plain_stages
 from ..._plan.plan import Plan
 from ..._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize
 from ..base import Call
+from ..wire import narrower
 from . import caller, library
 from .encode import encoded
 
@@ -68,7 +70,8 @@ def run_kernel(
     lead = block.shape[: -plan.source.ndim]
     result = jax.ShapeDtypeStruct((*lead, *plan.target.block_shape), plan.result_dtype(np.dtype(block.dtype)))
     sizes = [math.prod(call.mesh.shape[name] for name in entry_names(entry)) for entry in entries]
-    common = site_attributes(plan, entries, sizes, _label(plan, call, lead, block.dtype), planning, threads)
+    label, wire = _label(plan, call, lead, block.dtype), narrower(call.backend.wire, block.dtype)
+    common = site_attributes(plan, entries, sizes, label, planning, threads, wire=wire)
     return jax.ffi.ffi_call(target, result)(block, **common, **attributes)
 
 
@@ -81,10 +84,11 @@ def site_attributes(
     threads: int,
     *,
     back: bool = False,
+    wire: Wire | None = None,
 ) -> dict[str, Any]:
     """Return what the kernels are told when XLA compiles a call. `sizes` are those of the mesh axes `entries`."""
     return {
-        "numbers": encoded(plan, entries, int(library.build()["stamp"])),
+        "numbers": encoded(plan, entries, int(library.build()["stamp"]), wire),
         "mesh": np.array(sizes, np.int64),
         "scale": np.float64(scale_of(plan)),
         "label": label,
