@@ -179,7 +179,11 @@ void copy_typed(T* to, const T* from, const Axes& axes, int count, Access access
   const Axis inner = axes[count - 1];
   if (std::is_same_v<Change, Unchanged> && inner.to == 1 && inner.from == 1) {
     // Contiguous rows always use `memcpy`, which itself bypasses the cache where this is faster.
-    auto row = [&](Index t, Index f) { std::memcpy(to + t, from + f, inner.count * sizeof(T)); };
+    const Index bytes = inner.count * static_cast<Index>(sizeof(T));
+    const bool streams = access == Access::stream && bytes < kPage / 4;
+    auto row = [&](Index t, Index f) {
+      streams ? stream_row(to + t, from + f, bytes) : (void)std::memcpy(to + t, from + f, bytes);
+    };
     return for_each(axes.data(), count - 1, 0, 0, row);
   }
   // The axis that is contiguous, or closest to contiguous, in `from` becomes the second innermost axis.

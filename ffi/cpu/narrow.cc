@@ -1,7 +1,9 @@
 #include "cpu/narrow.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 #include <utility>
 #ifdef __SSE2__
 #include <immintrin.h>
@@ -13,9 +15,8 @@
 namespace decompops {
 namespace {
 
-// Boxes are converted in parts that stay in the first level of the cache: rows of at most `kLong` cells, which are
-// contiguous where they are stored in the narrow type.
-constexpr Index kLong = 128, kRows = 16, kNumbers = 2 * kLong;
+constexpr Index kPart = 1024;      // cells that are converted at a time, in the first level of the cache
+constexpr Index kNumbers = 256;    // numbers that are converted at a time, in single precision
 constexpr Index kMeasured = 1024;  // cells that are measured at a time
 constexpr Index kSums = 8;         // sums that the compiler adds up side by side
 
@@ -108,106 +109,119 @@ void with_stored(Wire wire, std::byte* start, const Body& body) {
 template <class Real>
 void narrow_numbers(std::byte* to, Wire wire, const Real* from, Index count, Real factor) {
   float part[kNumbers];
-  for (Index i = 0; i < count; ++i) part[i] = static_cast<float>(from[i] * factor);
-  with_stored(wire, to, [&](auto* stored) { narrow_row(stored, part, count); });
+  with_stored(wire, to, [&](auto* stored) {
+    for (Index first = 0; first < count; first += kNumbers) {
+      const Index some = std::min(kNumbers, count - first);
+      for (Index i = 0; i < some; ++i) part[i] = static_cast<float>(from[first + i] * factor);
+      narrow_row(stored + first, part, some);
+    }
+  });
 }
 
 template <class Real>
 void widen_numbers(Real* to, Wire wire, std::byte* from, Index count, Real factor) {
   float part[kNumbers];
-  with_stored(wire, from, [&](const auto* stored) { widen_row(part, stored, count); });
-  for (Index i = 0; i < count; ++i) to[i] = static_cast<Real>(part[i]) * factor;
+  with_stored(wire, from, [&](const auto* stored) {
+    for (Index first = 0; first < count; first += kNumbers) {
+      const Index some = std::min(kNumbers, count - first);
+      widen_row(part, stored + first, some);
+      for (Index i = 0; i < some; ++i) to[first + i] = static_cast<Real>(part[i]) * factor;
+    }
+  });
 }
 
-// One field of a batch, of which at least one side is narrow.
+// Whether cells with these strides lie in memory as they do with the strides `dense`.
+bool is_dense(const Strides& stride, const Strides& dense, const Strides& counts) {
+  for (int axis = 0; axis < counts.size(); ++axis) {
+    if (counts[axis] > 1 && stride[axis] != dense[axis]) return false;
+  }
+  return true;
+}
+
+// A box of cells of one field, of which at least one side is narrow. A part of the box at a time is collected in the
+// cache: first as `from` stores its numbers, then in the wide type, and then as `to` stores them.
 template <class Real>
-struct Conversion {
-  Cells to, from;
-  Index element, stored;  // the bytes of a cell
-  Real narrowing, widening;
-
-  bool narrows() const { return to.narrow.wire != Wire::none; }
-  bool widens() const { return from.narrow.wire != Wire::none; }
-  Index numbers(Index cells) const { return cells * element / static_cast<Index>(sizeof(Real)); }
-
-  void narrow_cells(std::byte* start, const std::byte* cells, Index count) const {
-    narrow_numbers(start, to.narrow.wire, reinterpret_cast<const Real*>(cells), numbers(count), narrowing);
-  }
-  void widen_cells(std::byte* cells, std::byte* start, Index count) const {
-    widen_numbers(reinterpret_cast<Real*>(cells), from.narrow.wire, start, numbers(count), widening);
-  }
-
-  // Both sides are contiguous along the row, or it has one cell.
-  void convert_row(std::byte* target, std::byte* source, Index count) const {
-    if (!widens()) return narrow_cells(target, source, count);
-    if (!narrows()) return widen_cells(target, source, count);
-    alignas(kCacheLine) std::byte cells[kNumbers * sizeof(Real)];
-    widen_cells(cells, source, count);
-    narrow_cells(target, cells, count);
-  }
-
-  // The narrow side is contiguous along `columns`, the other side along `rows` or not at all. The cells are collected in
-  // the wide type between their conversion and their transpose. `Axis::to` is the stride on the narrow side.
-  void convert_box(std::byte* narrow, std::byte* wide, const Axis& rows, const Axis& columns) const {
-    alignas(kCacheLine) std::byte staged[kRows * kNumbers * sizeof(Real)];
-    const Strides counts{rows.count, columns.count}, dense{kLong, 1}, strides{rows.from, columns.from};
-    if (narrows()) decompops::copy(staged, dense, wide, strides, counts, element);
-    for (Index row = 0; row < rows.count; ++row) {
-      std::byte *cells = staged + row * kLong * element, *start = narrow + row * rows.to * stored;
-      narrows() ? narrow_cells(start, cells, columns.count) : widen_cells(cells, start, columns.count);
+class Conversion {
+ public:
+  Conversion(const Cells& to, const Cells& from, const Strides& counts, Index element, Access access)
+      : to_(to), from_(from), element_(element), access_(access), cells_(counts), dense_(counts) {
+    const Strides& stride = (narrows() ? to : from).stride;
+    std::array<int, kMaxAxes + 1> axes;
+    std::iota(axes.begin(), axes.begin() + counts.size(), 0);
+    std::sort(axes.begin(), axes.begin() + counts.size(), [&](int a, int b) { return stride[a] < stride[b]; });
+    Index cells = 1;
+    for (int i = 0; i < counts.size(); ++i) {
+      const int axis = axes[i];
+      dense_[axis] = cells;
+      cells_[axis] = std::min(counts[axis], kPart / cells);
+      cells *= cells_[axis];
     }
-    if (!narrows()) decompops::copy(wide, strides, staged, dense, counts, element);
   }
 
-  void run(const Strides& counts) const {
-    const Cells &narrow = narrows() ? to : from, &other = narrows() ? from : to;
-    const Index other_bytes = narrows() && widens() ? stored : element;
-    Axes axes{};
-    int count = simplify(axes, narrow.stride, other.stride, counts);
-    Axis columns{1, 1, 1}, rows{1, 0, 0};
-    const bool in_rows = count > 0 && axes[count - 1].to == 1 && (axes[count - 1].from == 1 || !narrows() || !widens());
-    if (in_rows) columns = axes[--count];  // otherwise, cell by cell
-    if (columns.from != 1 && count > 0) {
-      const auto nearest = std::min_element(axes.begin(), axes.begin() + count,
-                                            [](const Axis& a, const Axis& b) { return a.from < b.from; });
-      rows = *nearest;
-      std::copy(nearest + 1, axes.begin() + count--, nearest);
-    }
-    for_each(axes.data(), count, 0, 0, [&](Index n, Index o) {
-      for (Index column = 0; column < columns.count; column += kLong) {
-        for (Index row = 0; row < rows.count; row += kRows) {
-          const Axis some_columns{std::min(kLong, columns.count - column), columns.to, columns.from};
-          const Axis some_rows{std::min(kRows, rows.count - row), rows.to, rows.from};
-          std::byte* there = narrow.start + (n + column * columns.to + row * rows.to) * stored;
-          std::byte* here = other.start + (o + column * columns.from + row * rows.from) * other_bytes;
-          if (columns.from != 1) {
-            convert_box(there, here, some_rows, some_columns);
-          } else if (narrows()) {
-            convert_row(there, here, some_columns.count);
-          } else {
-            convert_row(here, there, some_columns.count);
-          }
-        }
+  void run(const Strides& counts, Real narrowing, Real widening) const {
+    alignas(kCacheLine) std::byte wide[2 * kPart * sizeof(Real)], stored[2 * kPart * sizeof(Real)];
+    for_boxes({Strides::filled(counts.size()), counts}, cells_, [&](const Region& box) {
+      const Strides some = box.counts();
+      const Index numbers = box.volume() * element_ / static_cast<Index>(sizeof(Real));
+      std::byte *source = start_of(from_, box), *target = start_of(to_, box);
+      if (widens() && access_ == Access::ahead) fetch_after(source, some);
+      if (!is_dense(from_.stride, dense_, some)) {
+        std::byte* collected = widens() ? stored : wide;
+        decompops::copy(collected, dense_, source, from_.stride, some, bytes_in(from_));
+        source = collected;
       }
+      if (widens()) {
+        widen_numbers(reinterpret_cast<Real*>(wide), from_.narrow.wire, source, numbers, widening);
+        source = wide;
+      }
+      if (narrows()) {
+        std::byte* collected = is_dense(to_.stride, dense_, some) ? target : stored;
+        narrow_numbers(collected, to_.narrow.wire, reinterpret_cast<Real*>(source), numbers, narrowing);
+        source = collected;
+      }
+      decompops::copy(target, to_.stride, source, dense_, some, bytes_in(to_), access_);
     });
   }
+
+ private:
+  bool narrows() const { return to_.narrow.wire != Wire::none; }
+  bool widens() const { return from_.narrow.wire != Wire::none; }
+  Index bytes_in(const Cells& side) const { return element_ / side.narrow.ratio; }
+
+  std::byte* start_of(const Cells& side, const Region& box) const {
+    Index cells = 0;
+    for (int axis = 0; axis < box.axes(); ++axis) cells += box.lo[axis] * side.stride[axis];
+    return side.start + cells * bytes_in(side);
+  }
+
+  // Starts to fetch the cells behind each row, which mostly belong to the next tile.
+  void fetch_after(const std::byte* source, const Strides& counts) const {
+    Axes axes{};
+    const int count = simplify(axes, from_.stride, from_.stride, counts);
+    if (count == 0) return;
+    const Index row = axes[count - 1].count * axes[count - 1].from * bytes_in(from_);
+    for_each(axes.data(), count - 1, 0, 0, [&](Index, Index start) {
+      for (Index i = 0; i < row; i += kCacheLine) __builtin_prefetch(source + start * bytes_in(from_) + row + i, 0, 2);
+    });
+  }
+
+  const Cells &to_, &from_;
+  const Index element_;
+  const Access access_;
+  Strides cells_, dense_;  // the most cells of a part along each axis, and the strides of the collected cells
 };
 
 template <class Real>
-void convert(Cells to, Cells from, Strides counts, Index element, double scale) {
-  const Index fields = std::exchange(counts[0], 1), ratio = std::max(to.narrow.ratio, from.narrow.ratio);
+void convert(Cells to, Cells from, Strides counts, Index element, Access access, double scale) {
+  const Index fields = std::exchange(counts[0], 1);
   auto power = [](const Cells& cells, Index field, int sign) {
     return std::ldexp(1.0, cells.narrow.wire == Wire::f16 ? sign * cells.exponents[field] : 0);
   };
+  const bool narrows = to.narrow.wire != Wire::none;
   for (Index field = 0; field < fields; ++field) {
     const double narrowing = scale * power(to, field, 1), widening = power(from, field, -1);
-    Conversion<Real>{to,
-                     from,
-                     element,
-                     element / ratio,
-                     static_cast<Real>(narrowing),
-                     static_cast<Real>(to.narrow.wire == Wire::none ? scale * widening : widening)}
-        .run(counts);
+    Conversion<Real>(to, from, counts, element, access)
+        .run(counts, static_cast<Real>(narrowing), static_cast<Real>(narrows ? widening : scale * widening));
     to.start += to.stride[0] * element / to.narrow.ratio;
     from.start += from.stride[0] * element / from.narrow.ratio;
   }
@@ -244,11 +258,14 @@ double measure(const Piece& piece, const Memory& memory, Index element) {
   double whole = 0;
   for_boxes(piece.region, cells, [&](const Region& box) {
     const Piece dense_box = dense(piece.buffer, 0, box), part = placed(piece, box, element);
-    copy({staged, dense_box.stride}, cells_of(part, memory), box.counts(), element);
     const Index numbers = box.volume() * element / static_cast<Index>(sizeof(Real)),
                 summed = ceil_div(numbers, kSums) * kSums;
-    auto start = reinterpret_cast<Real*>(staged);
-    std::fill(start + numbers, start + summed, Real(0));
+    auto start = reinterpret_cast<Real*>(memory[part]);
+    if (numbers < summed || piece.narrow.wire != Wire::none || !is_dense(part.stride, dense_box.stride, box.counts())) {
+      start = reinterpret_cast<Real*>(staged);
+      copy({staged, dense_box.stride}, cells_of(part, memory), box.counts(), element);
+      std::fill(start + numbers, start + summed, Real(0));
+    }
     whole = std::hypot(whole, norm(start, summed));
   });
   return whole;
@@ -270,7 +287,7 @@ void copy(const Cells& to, const Cells& from, const Strides& counts, Index eleme
   if (is_same) return copy(to.start, to.stride, from.start, from.stride, counts, element / ratio, access);
   const Index real_bytes = ratio * (wire == Wire::f32 ? 4 : 2);
   auto convert_as = real_bytes == 4 ? convert<float> : convert<double>;
-  convert_as(to, from, counts, element, scale.factor);
+  convert_as(to, from, counts, element, access, scale.factor);
 }
 
 double norm_of(const Piece& piece, const Memory& memory, Index element, Index real_bytes) {
