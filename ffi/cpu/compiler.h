@@ -57,7 +57,7 @@ class Compiler : private State {
   // The bytes of a cell after the pending transforms.
   Index last_element() const { return pending_.empty() ? element_ : element_after(pending_.back()); }
   void copy(const Field& to, bool sum = false);
-  void fill(const Field& to);
+  void fill(const Field& to, const Stage& stage);
   Field result() const;
   bool has_result() const;
   void finish();

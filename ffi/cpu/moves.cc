@@ -49,7 +49,7 @@ void Compiler::move_packed(const Stage& stage) {
   }
   const Region cells = pending_.empty() ? intersection(current_.region, valid(stage.before)) : result_region();
   const Handed handed = hand_over(stage, cells, last_element(), {in_slot(kSend), receive, receive});
-  fill(handed.out);
+  fill(handed.out, stage);
   communicate(handed.exchange);
   current_ = handed.in;
   order_ = natural(ndim_);

@@ -15,10 +15,9 @@
 namespace decompops {
 namespace {
 
-constexpr Index kPart = 1024;      // cells that are converted at a time, in the first level of the cache
-constexpr Index kNumbers = 256;    // numbers that are converted at a time, in single precision
-constexpr Index kMeasured = 1024;  // cells that are measured at a time
-constexpr Index kSums = 8;         // sums that the compiler adds up side by side
+constexpr Index kPart = 1024;    // cells that are converted at a time, in the first level of the cache
+constexpr Index kNumbers = 256;  // numbers that are converted at a time, in single precision
+constexpr Index kSums = 8;       // sums that the compiler adds up side by side
 
 struct Single {
   float bits;
@@ -250,9 +249,9 @@ double norm(const Real* numbers, Index count) {
 
 template <class Real>
 double measure(const Piece& piece, const Memory& memory, Index element) {
-  alignas(kCacheLine) std::byte staged[2 * kMeasured * sizeof(Real)];
+  alignas(kCacheLine) std::byte staged[2 * kPart * sizeof(Real)];
   PerAxis<Index> cells = PerAxis<Index>::filled(piece.region.axes(), 1);
-  for (Index axis = piece.region.axes() - 1, room = kMeasured; axis > 0; room /= cells[axis--]) {
+  for (Index axis = piece.region.axes() - 1, room = kPart; axis > 0; room /= cells[axis--]) {
     cells[axis] = std::clamp<Index>(piece.region.count(axis), 1, room);
   }
   double whole = 0;

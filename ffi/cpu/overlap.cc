@@ -50,7 +50,7 @@ std::size_t Compiler::add_pieces(std::size_t first) {
   if (!pending_.empty()) {
     if (exchange > 0) {
       const Field out = hand_over_pieces(first, current_);
-      fill(out);
+      fill(out, plan_.stages[exchange]);
     } else {
       settle();
     }

@@ -62,8 +62,8 @@ void Compiler::copy(const Field& to, bool sum) {
   program_.steps.push_back(Copy{current_, to, element_, sum, stream, number_});
 }
 
-// Writes the cells to send, after the transforms that are pending.
-void Compiler::fill(const Field& to) {
+// Writes the cells that `stage` sends, after the transforms that are pending.
+void Compiler::fill(const Field& to, const Stage& stage) {
   if (plan_.wire == Wire::f16) {
     double gain = 1;
     // A line of a complex transform is at most √n times as long as before, and so is its largest number. A half spectrum
@@ -72,9 +72,15 @@ void Compiler::fill(const Field& to) {
       const double half = lines.transform.kind == Transform::Kind::c2c ? 1 : 2;
       gain *= half * std::fabs(lines.scale) * std::sqrt(static_cast<double>(lines.length));
     }
+    // Padding, which may hold any numbers, is not sent. It lies along axes that are sharded.
+    Region sent = current_.region;
+    for (int axis = 0; axis < ndim_; ++axis) {
+      if (stage.before.parts[axis] > 1)
+        sent.hi[axis + 1] = std::min(sent.hi[axis + 1], valid(stage.before).hi[axis + 1]);
+    }
     reserve(kPlane, Measure::plane_bytes(batch_));
     for (bool ends : {false, true}) {
-      program_.steps.push_back(Measure{current_, to, gain, element_, real_bytes_, ends});
+      program_.steps.push_back(Measure{clipped(current_, sent, element_), to, gain, element_, real_bytes_, ends});
     }
   }
   pending_.empty() ? copy(to) : flush(&to);

@@ -18,7 +18,7 @@ from ..native.encode import mesh_entries
 from ..native.kernel import Planning, check_planning, check_threads, count_supported, details, in_order, run_kernel
 from ..native.library import OVER_MPI
 from ..native.rows import ordered, run_rows
-from ..wire import check_wire
+from ..wire import check_wire, narrower
 from . import launch
 
 
@@ -193,7 +193,7 @@ class MPI(AbstractBackend):
             self.planning,
             self.threads,
             ranks=in_order(entries, call.mesh, self._ranks(call.mesh)),
-            details=", ".join(details(plan)),
+            details=", ".join(details(plan, narrower(self.wire, block.dtype))),
             **self._site(call.caller),
         )
 

@@ -138,7 +138,7 @@ def _label(plan: Plan, call: Call, lead: tuple[int, ...], dtype: Any) -> str:
     return f"{plan.name} {ends} of a {dtype} field {shape} on mesh ({mesh}){in_thread}"
 
 
-def details(plan: Plan) -> Iterator[str]:
+def details(plan: Plan, wire: Wire | None) -> Iterator[str]:
     """Yield properties of an operator that its label does not tell. Errors quote them if two labels are equal."""
     names = axis_names(plan.source.ndim)
     for stage in plan.stages:
@@ -157,6 +157,8 @@ def details(plan: Plan) -> Iterator[str]:
                 yield "transposed"
     yield "stored as " + " -> ".join("".join(names[i] for i in blocks.order) for blocks in (plan.source, plan.target))
     yield f"times {scale_of(plan):g}"
+    if wire:
+        yield f"sent as {wire}"
 
 
 def _pencil(blocks: Blocks) -> str:
