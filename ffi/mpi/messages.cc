@@ -55,29 +55,30 @@ void Messages::free() {
   if (is_connected() && !failures_.has_failed()) MPI_Comm_free(&communicator_);
 }
 
+// Sends are posted before receives. Open MPI asks for the data of a large message when the message is announced and its
+// receive is posted. Over TCP, a rank that is asked first fills the connection with its own data, and its own request
+// must wait until these have been sent: the two directions of a link then work one after the other. If a rank announces
+// its messages before it asks for those of others, each rank has asked before it sends data.
 void Messages::start(const Exchange& exchange, const Memory& memory) {
   // A rank that has given up may have freed data that it has not sent.
   failures_.check();
   const std::size_t size = exchange.receives.size() + exchange.sends.size();
   Transfer& transfer = under_way_.emplace_back();
-  transfer.requests.reserve(size);
-  transfer.peers.reserve(size);
-  auto post = [&](const Message& message, auto start, const char* what) {
+  transfer.requests.assign(size, MPI_REQUEST_NULL);
+  transfer.peers.resize(size);
+  transfer.receives = exchange.receives.size();
+  auto post = [&](const Message& message, std::size_t i, auto start, const char* what) {
     const Piece& piece = message.piece;
     const Datatype type(piece, exchange.element, exchange.order);
-    MPI_Request request;
-    check(start(memory[piece], 1, type, message.peer, kData, communicator_, &request), what);
-    transfer.requests.push_back(request);
-    transfer.peers.push_back(message.peer);
+    transfer.peers[i] = message.peer;
+    check(start(memory[piece], 1, type, message.peer, kData, communicator_, &transfer.requests[i]), what);
   };
-  for (const Message& message : exchange.receives) {
-    post(message, MPI_Irecv, "MPI_Irecv");
-    ++transfer.receives;
-  }
-  for (const Message& message : exchange.sends) {
-    post(message, MPI_Isend, "MPI_Isend");
+  for (std::size_t i = 0; i < exchange.sends.size(); ++i) {
+    const Message& message = exchange.sends[i];
+    post(message, transfer.receives + i, MPI_Isend, "MPI_Isend");
     count(1, message.piece.region.volume() * exchange.element);
   }
+  for (std::size_t i = 0; i < transfer.receives; ++i) post(exchange.receives[i], i, MPI_Irecv, "MPI_Irecv");
 }
 
 bool Messages::finish(double longest) {
