@@ -261,7 +261,7 @@ def test_derivatives_by_lengths_of_the_box_are_those_of_finite_differences(name,
     def loss(length):
         """Return a number that depends on two steps in a box whose second length is a constant."""
         equation = make[name](fft.replace(box=dops.Box((length, 3.0))), 0.6)
-        u, _ = pde.ETDRK(equation, 0.05, 2).rollout(equation.transform(start), 2)
+        u, _ = pde.ETDRK(equation, 0.05, 1 if name == "flow" else 2).rollout(equation.transform(start), 2)
         weights = jnp.arange(1.0, u.size + 1).reshape(u.shape) / u.size
         return jnp.sum(weights * jnp.abs(u) ** 2)
 

@@ -118,7 +118,7 @@ def test_symbols(sizes, axes, real):
     )
 
 
-@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("kind", [pytest.param("auto", marks=pytest.mark.sweep), "explicit"])
 def test_adjoints_and_transformations(kind):
     shape = (4, 6, 5)
     fft = transform((2, 2, 2), shape, real=False, kind=kind, axes=("x", "y"))
