@@ -149,7 +149,7 @@ def test_two_threads_cannot_have_the_same_name():
 def test_documented_script(tmp_path):
     path = tmp_path / "power.py"
     path.write_text(scripts("docs/cluster.md")["power.py"])
-    done = mpiexec.run(path, ranks=4, XLA_FLAGS="")
+    done = mpiexec.run(path, ranks=4)
     assert done.returncode == 0, done.stdout
     u = np.random.default_rng(0).standard_normal((64, 64, 64))
     (printed,) = re.findall(r"^\d\.\d+e\+\d+$", done.stdout, flags=re.MULTILINE)
@@ -158,7 +158,7 @@ def test_documented_script(tmp_path):
 
 def test_example():
     options = ("--backend", "mpi", "--n", "24", "--dt", "0.05", "--t-end", "0.2", "--dtype", "float64", "--no-plot")
-    done = mpiexec.run(EXAMPLE, *options, ranks=2, XLA_FLAGS="")
+    done = mpiexec.run(EXAMPLE, *options, ranks=2)
     assert done.returncode == 0, done.stdout
     (energy,) = re.findall(r"E\(0\.1\) = (\S+)", done.stdout)  # Only one rank prints the energy.
     assert float(energy) == pytest.approx(0.124953117517, abs=5e-8)  # The published solution has this energy.

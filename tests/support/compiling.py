@@ -4,8 +4,8 @@ from importlib.metadata import version
 
 
 _JAXLIB = tuple(map(int, version("jaxlib").split(".")[:2]))
-# Tests spend most of their time compiling small programs that run once or twice. The tests of examples and of scripts
-# in the documentation compile as users do.
+# Tests spend most of their time compiling small programs that run once or twice. Only long runs of examples compile as
+# users do.
 if _JAXLIB < (0, 11):
     # XLA's older loop emitters compile in about half the time of the default emitters. Later versions have none, and
     # abort a process that sets this flag. By default, LLVM compiles a program in up to 32 parts on several threads,

@@ -10,6 +10,8 @@ from types import ModuleType
 import jax
 import pytest
 
+from compiling import FLAGS
+
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -45,12 +47,13 @@ def assert_refused(module: ModuleType, option: str, value: str, capsys) -> None:
 def run(*command: str, cwd: Path, optimised: bool = False) -> subprocess.CompletedProcess:
     """Run `python` with these arguments in the folder `cwd`. The first argument may be the name of an example.
 
-    Pass `optimised` only for long programs. Optimisation by LLVM would take most of the time of a short program.
+    Pass `optimised` for long programs. They compile as those of users do, which takes most of the time of a short one.
     """
     if command[0].endswith(".py"):
         command = (str(EXAMPLES / command[0]), *command[1:])
     path = os.pathsep.join(filter(None, (str(EXAMPLES), os.environ.get("PYTHONPATH"))))
-    environment = os.environ | {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8", "XLA_FLAGS": ""}
+    environment = os.environ | {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"}
+    environment["XLA_FLAGS"] = "" if optimised else FLAGS
     environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "0" if optimised else "1"
     return subprocess.run(
         [sys.executable, "-W", "error", *command],
