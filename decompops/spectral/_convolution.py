@@ -42,7 +42,7 @@ from ._operator import multiplied
 _BYTES = 3 * 2**20
 _MOST_PIECES = 64
 # The block, and the modes of a piece before and after their multiplication, take at most this many fields.
-_FIELDS = 5.25
+_FIELDS = 4.0
 
 
 class Convolution(AbstractDerivable):
