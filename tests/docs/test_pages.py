@@ -16,6 +16,7 @@ PAGES = [
 ]
 # The code of these pages is tested in files that are not named after the page.
 ELSEWHERE = {
+    ("docs/cluster.md", blocks): "tests/mpi/parts.py",
     ("docs/extending.md", blocks): "tests/examples/test_extending.py",
     ("docs/first_solve.md", scripts): "tests/docs/test_first_solve_on_processes.py",
     ("docs/multiprocess.md", scripts): "tests/multiprocess/test_multiprocess.py",

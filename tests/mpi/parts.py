@@ -13,6 +13,7 @@ from mpi4py import MPI
 
 from checks import UNEVEN, assert_block
 from helpers import random_field
+from pages import blocks
 
 
 def check(devices: list, sizes: tuple[int, ...], seed: int, communicator: str = "world") -> None:
@@ -43,13 +44,15 @@ def meshes() -> None:
 
 
 def split() -> None:
-    """Each part of a communicator that is split is a job of its own, with JAX's processes of its own."""
-    world = MPI.COMM_WORLD
-    color = int(world.rank >= 2)
-    part = world.Split(color)
-    dops.MPI.initialize(part, key="part")
-    assert (jax.process_index(), jax.process_count()) == (part.rank, part.size)
-    check(jax.devices(), (part.size,), color, "part")
+    """Each part of a communicator that is split is a job of its own, with JAX processes of its own."""
+    (code,) = blocks("docs/cluster.md")
+    names = {"dops": dops, "jax": jax}
+    exec(code.replace("rank // 4", "rank // 2"), names)
+    part, fft = names["part"], names["fft"]
+    assert (jax.process_index(), jax.process_count()) == (part.rank, part.size) == (MPI.COMM_WORLD.rank % 2, 2)
+    u = random_field((8, 4, 6), seed=MPI.COMM_WORLD.rank // 2)
+    assert_block(fft(u), np.fft.fftn(u))
+    check(jax.devices(), (part.size,), MPI.COMM_WORLD.rank // 2, "part")
 
 
 def stranger() -> None:
