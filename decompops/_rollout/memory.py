@@ -76,8 +76,9 @@ def best_plan(
     state, place = (_bytes_on_device(carried, layout) for carried in (state_of(first), first))
     on_host = None if memory.keep_on_host is None else layout
     host, budget = (_bytes_of(name, getattr(memory, name), state) for name in ("keep_on_host", "keep"))
-    # With observations, the full program may hold up to two more states than the small program that is measured.
-    reserve = 2 * place if chain.every < chain.steps else 0
+    # With observations, the full program takes more than the small program that is measured. The difference depends on
+    # how XLA arranges arrays in memory: 1.5 to 2.5 states were seen with JAX 0.10 and 0.12.
+    reserve = 4 * place if chain.every < chain.steps else 0
     budget -= reserve
 
     def plan(block: int, scratch: float | int) -> Plan:
