@@ -149,8 +149,9 @@ def _open_fraction(cut: Cut, corners: Array, axes: Sequence[int]) -> Array:
     def corner(start: Array) -> Array:
         found = corners
         for k, axis in enumerate(axes):
-            position = found.ndim + cut.position(axis)
-            found = jax.lax.dynamic_slice_in_dim(found, start[k], cut.core[axis], axis=position)
+            # JAX 0.12 cannot transpose a dynamic slice over Explicit axes.
+            lower, upper = (cut.slice(found, axis, i, i + cut.core[axis]) for i in (0, 1))
+            found = jnp.where(start[k] == 0, lower, upper)
         return found
 
     @jax.checkpoint  # One simplex at a time, so that memory is that of a few fields, also in derivatives.
