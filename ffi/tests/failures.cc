@@ -56,5 +56,6 @@ void test_limit() {
   all.failures.enter("a transpose");
   const std::string error = error_of([&] { wait_in_vain(all); });
   limits() = before;
-  expect_in("gave up after 1 s of waiting for rank 0; if it is only slow, pass a larger `limit`", error);
+  expect_in("gave up after ", error);  // 1 s, but more on a busy machine
+  expect_in(" s of waiting for rank 0; if it is only slow, pass a larger `limit`", error);
 }
