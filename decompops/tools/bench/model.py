@@ -161,9 +161,9 @@ def _on(operator: str, shape: Shape, mesh: Mesh, machine: Machine) -> Seconds:
 
 
 def fitted(machine: Machine, block: Shape, alone: Mapping[str, float]) -> Machine:
-    """Return the machine with its rates, from the seconds that a rank takes for operators on a block that it has alone.
+    """Return the machine with its rates, from the seconds that a rank takes on a block that it has alone.
 
-    The solver step is not used for the rates, so that it can test the model.
+    `alone` has the times of a transform, and of a "pass" that reads and writes a real field.
     """
-    moved, operations = stencil(block, (1, 1)).moved, transform(block, (1, 1)).operations
-    return replace(machine, memory=moved / alone["stencil"], operations=operations / alone["transform"])
+    moved, operations = 2 * REAL * math.prod(block), transform(block, (1, 1)).operations
+    return replace(machine, memory=moved / alone["pass"], operations=operations / alone["transform"])
