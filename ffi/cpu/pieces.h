@@ -85,7 +85,7 @@ struct Memory {
   const Addresses* others = nullptr;
 
   std::byte* operator[](const Piece& piece) const { return start_of(piece) + piece.offset; }
-  // The exponents of the fields of a piece in float16, one for each field.
+  // Where the exponents of a piece in float16 are stored: one number for each field of the batch.
   Exponent* exponents_of(const Piece& piece) const {
     return reinterpret_cast<Exponent*>(start_of(piece) + piece.narrow.exponents);
   }

@@ -6,6 +6,21 @@
 using namespace decompops;
 using namespace decompops::mpi;
 
+// The order in which this thread posts messages: `Messages::start` says why sends come first.
+thread_local int receives_posted = 0, late_sends = 0;
+
+int MPI_Irecv(void* data, int count, MPI_Datatype type, int rank, int tag, MPI_Comm communicator,
+              MPI_Request* request) {
+  ++receives_posted;
+  return PMPI_Irecv(data, count, type, rank, tag, communicator, request);
+}
+
+int MPI_Isend(const void* data, int count, MPI_Datatype type, int rank, int tag, MPI_Comm communicator,
+              MPI_Request* request) {
+  late_sends += receives_posted > 0;
+  return PMPI_Isend(data, count, type, rank, tag, communicator, request);
+}
+
 // Every rank sends a box of cells to the next rank, which stores the box in another order.
 void test_messages(const Region& region) {
   AllRanks all;
@@ -20,7 +35,9 @@ void test_messages(const Region& region) {
   Memory memory{};
   memory.own[kSend] = reinterpret_cast<std::byte*>(send.data());
   memory.own[kReceive] = reinterpret_cast<std::byte*>(receive.data());
+  receives_posted = late_sends = 0;
   all.messages.start({{{next, sent}}, {{previous, received}}, element, {0, 1, 2}}, memory);
+  expect(receives_posted == 1 && late_sends == 0, "a receive is posted before a send");
   while (!all.messages.finish(0.001)) all.messages.progress();
   for_all(region.counts(), [&](const Strides& cell) {
     if (receive[1 + at(cell, received.stride)] != number(previous, cell)) throw Failure("wrong cell");

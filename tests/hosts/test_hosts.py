@@ -48,23 +48,6 @@ def test_mpi(two, shared):
         assert job.output.count("all checks passed") == 4, job.output
 
 
-def test_both_directions_of_a_link_work_at_once(two):
-    """An exchange takes about as long as the link needs for one direction, and not for one after the other."""
-    rate = 100e6 / 8  # bytes in a second
-    for host in two.hosts:
-        host.limit("100mbit")
-    try:
-        with two.mpiexec(WORKER.with_name("speed.py")) as job:
-            assert job.wait(100) == 0, job.output
-    finally:
-        for host in two.hosts:
-            host.limit("")
-    found = re.findall(r"rank \d: (\d+) bytes in (\S+) s", job.output)
-    assert len(found) == 2
-    for sent, seconds in found:
-        assert float(seconds) < 1.6 * int(sent) / rate, job.output
-
-
 def test_xla_over_gloo(two, shared):
     """Two hosts with one process each, and two devices in each process."""
     options = [WORKER, "xla", shared / "xla", "--address", f"{two[0].address}:8476", "--processes", 2, "--devices", 2]
