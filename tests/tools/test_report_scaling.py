@@ -6,9 +6,10 @@ import jax
 import numpy as np
 import pytest
 from decompops import XLA
+from decompops.tools.bench.model import near_square
 from decompops.tools.report import scaling
 from decompops.tools.report.scaling import error_of_blocks, plane_wave, powers_of_two
-from decompops.tools.report.setting import Clock, Setting, near_square
+from decompops.tools.report.setting import Clock, Setting
 
 
 @pytest.mark.parametrize("nodes", [2**power for power in range(9)])

@@ -23,7 +23,7 @@ class Machine:
     - `operations`: how many floating-point operations a rank does in a second, in transforms. A line of n complex
       points counts 5 n log₂ n.
     - `memory`: how many bytes a rank reads or writes in a second, while the other ranks of its node do the same.
-    - `overhead`: seconds for which a message keeps its sender or its receiver busy.
+    - `overhead`: seconds that a rank is busy with one message, as its sender or as its receiver.
     - `latency`: seconds that a short message travels.
     - `link`: how many bytes a node sends in a second, while it receives as many.
     - `ranks`: the number of ranks of a node.
@@ -140,9 +140,9 @@ def messages_out(exchange: Exchange, mesh: Mesh, ranks: int) -> int:
 
 
 def near_square(size: int) -> Mesh:
-    """Return the sizes of a mesh of `size` ranks, as square as possible."""
+    """Return the sizes of a mesh of `size` devices, as square as possible."""
     rows = next(n for n in range(math.isqrt(size), 0, -1) if size % n == 0)
-    return size // rows, rows
+    return rows, size // rows
 
 
 def strong(operator: str, shape: Shape, sizes: list[int], machine: Machine) -> list[Seconds]:

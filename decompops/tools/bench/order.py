@@ -19,7 +19,7 @@ class Costs:
     """The costs of single steps in seconds.
 
     - `dispatch`: the time from one call to the next, without the work of the call.
-    - `overhead`: the time for which a message keeps its sender or its receiver busy.
+    - `overhead`: the time that a rank is busy with one message, as its sender or as its receiver.
     - `latency`: the time that a short message travels from one rank to another.
     - `byte`: the additional time of each byte in a message.
     - `transform`: the time to transform one block along all axes; `spread` is its relative standard deviation.

@@ -13,12 +13,13 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from ... import XLA, AbstractBackend, Decomposition
+from ..bench.model import near_square
 from ..bench.operators import operator_problem
 from ..bench.peers import peers
 from ..bench.program import Contestant, Program, report
 from ..bench.run import TOLERANCE, compare, count_messages, make_mesh
 from ..bench.task import Task
-from .setting import Setting, Shape, described, near_square
+from .setting import Setting, Shape, described
 
 
 # The wavenumber of the plane wave that all measurements transform.

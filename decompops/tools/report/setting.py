@@ -11,6 +11,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from ... import AbstractBackend
+from ..bench.model import near_square
 
 
 Shape = tuple[int, int, int]
@@ -99,12 +100,6 @@ class Setting:
                 found["failed"].append({"case": described(case), "error": first_line(error)})
             self.clock.record(cost, start)
         return found
-
-
-def near_square(devices: int) -> tuple[int, int]:
-    """Return the sizes of a mesh of `devices` devices, as square as possible."""
-    rows = max(n for n in range(1, math.isqrt(devices) + 1) if devices % n == 0)
-    return rows, devices // rows
 
 
 def described(case: Any) -> str:
