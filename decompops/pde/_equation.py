@@ -75,7 +75,7 @@ class AbstractSplitEquation(eqx.Module):
         """Raise `TypeError` or `ValueError` unless `u` is a state of this equation."""
         try:
             self.in_structure.check(u, "u")
-        except (TypeError, ValueError) as error:
+        except TypeError as error:
             if jnp.iscomplexobj(u):
                 raise
             raise type(error)(f"{error} For a field, pass `equation.state(field)`.") from None
