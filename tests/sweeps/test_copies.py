@@ -30,7 +30,8 @@ MORE_COPIES = {
     "VariableLaplacian": 16,  # The coefficient, and the gradient as spectra and as fields.
     "VariableLaplacian between walls": 21,
 }
-# A program may hold matrices for one axis: 96 points between walls, in bands. A block of a field has 32,768 cells.
+# A program may contain the matrices of one axis between walls, stored in bands, but no constant that is as large as a
+# block of a field, 32,768 cells.
 MOST_CONSTANTS = 4096
 CASES = [(backend, sizes) for backend in (dops.XLA(), dops.Native()) for sizes in ((2, 4), (1, 1))]
 CONSTANT = re.compile(r"\w+\[([\d,]+)\][^=]* constant\(")
