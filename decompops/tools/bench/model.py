@@ -1,4 +1,4 @@
-"""A model of operators on many ranks: what a rank computes, moves through memory, and sends, and how long this takes.
+"""A model of operators on many ranks: what a rank computes, packs and sends, and how long this takes.
 
 The time is a sum of three parts, because the kernels compute and send in turns. Networks have no hot spots: a node is
 limited only by its own link. What a program adds to an operator (calls, their order) is not in the model.
@@ -22,7 +22,11 @@ class Machine:
 
     - `operations`: how many floating-point operations a rank does in a second, in transforms. A line of n complex
       points counts 5 n log₂ n.
-    - `memory`: how many bytes a rank reads or writes in a second, while the other ranks of its node do the same.
+    - `stencils`: to how many cells a rank applies a stencil in a second.
+    - `updates`: how many cells a rank updates in a second in a step of conjugate gradients, which has three updates of
+      vectors and three sums.
+    - `memory`: how many bytes a rank reads or writes in a second when it packs messages, while the other ranks of its
+      node do the same.
     - `overhead`: seconds that a rank is busy with one message, as its sender or as its receiver.
     - `latency`: seconds that a short message travels.
     - `link`: how many bytes a node sends in a second, while it receives as many.
@@ -32,6 +36,8 @@ class Machine:
     """
 
     operations: float
+    stencils: float
+    updates: float
     memory: float
     overhead: float
     latency: float
@@ -51,15 +57,23 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Work:
-    """What one rank does: operations in transforms, bytes read or written in memory, and exchanges."""
+    """What one rank does: operations in transforms, cells in stencils and updates, bytes that it packs, exchanges."""
 
     operations: float = 0.0
-    moved: float = 0.0
+    stencils: float = 0.0
+    updates: float = 0.0
+    packed: float = 0.0
     exchanges: tuple[Exchange, ...] = ()
 
     def __add__(self, other: "Work") -> "Work":
         exchanges = (*self.exchanges, *other.exchanges)
-        return Work(self.operations + other.operations, self.moved + other.moved, exchanges)
+        return Work(
+            self.operations + other.operations,
+            self.stencils + other.stencils,
+            self.updates + other.updates,
+            self.packed + other.packed,
+            exchanges,
+        )
 
 
 @dataclass(frozen=True)
@@ -67,12 +81,12 @@ class Seconds:
     """The three parts of the time of an operator."""
 
     computing: float
-    memory: float
+    packing: float
     network: float
 
     @property
     def total(self) -> float:
-        return self.computing + self.memory + self.network
+        return self.computing + self.packing + self.network
 
 
 def transform(shape: Shape, mesh: Mesh, *, real: bool = False) -> Work:
@@ -81,7 +95,8 @@ def transform(shape: Shape, mesh: Mesh, *, real: bool = False) -> Work:
     half = 0.5 if real else 1.0
     block = half * cells * COMPLEX
     exchanges = tuple(Exchange(axis, block / size, tuple(range(1, size))) for axis, size in enumerate(mesh) if size > 1)
-    return Work(5 * half * cells * math.log2(math.prod(shape)), 4 * block * len(exchanges), exchanges)
+    operations = 5 * half * cells * math.log2(math.prod(shape))
+    return Work(operations, packed=4 * block * len(exchanges), exchanges=exchanges)
 
 
 def stencil(shape: Shape, mesh: Mesh) -> Work:
@@ -90,12 +105,7 @@ def stencil(shape: Shape, mesh: Mesh) -> Work:
     faces = tuple(
         Exchange(axis, REAL * cells * size / shape[axis], (1, size - 1)) for axis, size in enumerate(mesh) if size > 1
     )
-    return Work(0.0, 2 * REAL * cells, faces)
-
-
-# Conjugate gradients read and write nine fields besides the operator and the preconditioner: three updates of a vector
-# (two read, one written each). Three sums read five.
-_PASSES = 14
+    return Work(stencils=cells, exchanges=faces)
 
 
 def solver_step(shape: Shape, mesh: Mesh) -> Work:
@@ -103,7 +113,7 @@ def solver_step(shape: Shape, mesh: Mesh) -> Work:
     cells = math.prod(shape) / math.prod(mesh)
     sums = tuple(Exchange(axis, 3 * REAL, tuple(range(1, size))) for axis, size in enumerate(mesh) if size > 1)
     there = transform(shape, mesh, real=True)
-    return stencil(shape, mesh) + there + there + Work(0.0, _PASSES * REAL * cells, sums)
+    return stencil(shape, mesh) + there + there + Work(updates=cells, exchanges=sums)
 
 
 OPERATORS: Mapping[str, Callable[[Shape, Mesh], Work]] = {
@@ -115,8 +125,9 @@ OPERATORS: Mapping[str, Callable[[Shape, Mesh], Work]] = {
 
 def seconds(work: Work, mesh: Mesh, machine: Machine) -> Seconds:
     """Return how long a rank takes for its work."""
+    computing = work.operations / machine.operations + work.stencils / machine.stencils + work.updates / machine.updates
     network = sum(_network(exchange, mesh, machine) for exchange in work.exchanges)
-    return Seconds(work.operations / machine.operations, work.moved / machine.memory, network)
+    return Seconds(computing, work.packed / machine.memory, network)
 
 
 def _network(exchange: Exchange, mesh: Mesh, machine: Machine) -> float:
@@ -163,7 +174,14 @@ def _on(operator: str, shape: Shape, mesh: Mesh, machine: Machine) -> Seconds:
 def fitted(machine: Machine, block: Shape, alone: Mapping[str, float]) -> Machine:
     """Return the machine with its rates, from the seconds that a rank takes on a block that it has alone.
 
-    `alone` has the times of a transform, and of a "pass" that reads and writes a real field.
+    `alone` has the times of all operators, and of a "copy" of a complex field.
     """
-    moved, operations = 2 * REAL * math.prod(block), transform(block, (1, 1)).operations
-    return replace(machine, memory=moved / alone["pass"], operations=operations / alone["transform"])
+    cells, one = math.prod(block), (1, 1)
+    updates = alone["solver step"] - alone["stencil"] - alone["transform"]  # Two real transforms count as one.
+    return replace(
+        machine,
+        operations=transform(block, one).operations / alone["transform"],
+        stencils=cells / alone["stencil"],
+        updates=cells / updates if updates > 0 else math.inf,
+        memory=2 * COMPLEX * cells / alone["copy"],
+    )
