@@ -1,7 +1,7 @@
 """A hook of mkdocs: lists the versions that continuous integration tests in docs/versions.md.
 
-The first column is the environment that builds the site, in which continuous integration runs all tests. The others are
-the environments whose folders the variable `DECOMPOPS_SELECTED` names (`.ci/selected`). Without this variable, the page
+The first column is the environment that builds the site, in which continuous integration runs all tests. The second is
+the environment in the folder that the variable `DECOMPOPS_OLDEST` names (`.ci/oldest`). Without this variable, the page
 says that the site was not built by continuous integration.
 """
 
@@ -33,19 +33,19 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.src_uri != "versions.md":
         return markdown
     assert MARKER in markdown
-    folders = filter(None, os.environ.get("DECOMPOPS_SELECTED", "").split(os.pathsep))
-    return markdown.replace(MARKER, table([sys.executable, *(f"{folder}/bin/python" for folder in folders)]))
+    return markdown.replace(MARKER, table(os.environ.get("DECOMPOPS_OLDEST")))
 
 
-def table(pythons: list[str]) -> str:
-    """Return the table of versions of the environments with these Pythons, as far as they exist."""
-    columns = [_asked(python) for python in pythons if Path(python).exists()]
-    lines = ["| | all tests |" + " a selection |" * (len(columns) - 1), "|---|" + "---|" * len(columns)]
+def table(oldest: str | None) -> str:
+    """Return the table of versions of this environment and, if it exists, of the one in the folder `oldest`."""
+    there = oldest is not None and Path(oldest).exists()
+    columns = [_asked(python) for python in [sys.executable, *([f"{oldest}/bin/python"] if there else [])]]
+    lines = ["| | all tests |" + " a selection |" * there, "|---|" + "---|" * len(columns)]
     lines += [f"| {name} | " + " | ".join(column[name] for column in columns) + " |" for name in columns[0]]
-    if len(pythons) == 1:
+    if oldest is None:
         lines += ["", "This copy of the site was not built by continuous integration: the table shows its environment."]
-    elif len(columns) < len(pythons):
-        lines += ["", "The machine did not have all versions of Python, so a selection was not run."]
+    elif not there:
+        lines += ["", "The machine did not have the oldest Python, so the selection was not run."]
     return "\n".join(lines)
 
 

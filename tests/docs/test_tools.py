@@ -117,9 +117,9 @@ def test_the_page_of_versions_lists_the_versions_of_each_environment(monkeypatch
         (tmp_path / "bin").mkdir()
         (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
         (tmp_path / "bin" / "python").chmod(0o755)
-        monkeypatch.setenv("DECOMPOPS_SELECTED", str(tmp_path))
+        monkeypatch.setenv("DECOMPOPS_OLDEST", str(tmp_path))
     else:
-        monkeypatch.delenv("DECOMPOPS_SELECTED", raising=False)
+        monkeypatch.delenv("DECOMPOPS_OLDEST", raising=False)
     text = (ROOT / "docs" / "versions.md").read_text()
     page = SimpleNamespace(file=SimpleNamespace(src_uri="versions.md"))
     shown = tool.on_page_markdown(text, page=page)
