@@ -21,7 +21,7 @@ from .._basis.base import AbstractBasis
 from .._common.blocks import Blocks, axis_names
 from .._common.box import Box, Number
 from .._common.byte_order import device_array
-from .._common.check import check_flag, check_up_to
+from .._common.check import brief, check_flag, check_up_to
 from .._common.placement import place
 from .._common.sharding import manual_axes
 from .._core import reductions as reductions
@@ -112,7 +112,7 @@ class AbstractTransform(AbstractPlanned):
                     )
         return self.decomposition.box_lengths
 
-    def wavenumbers(self, *, dtype: Any = None, nyquist: bool = True) -> Wavenumbers:
+    def wavenumbers(self, dtype: Any = None, *, nyquist: bool = True) -> Wavenumbers:
         """Return the angular wavenumbers of the spectrum, such as `(kx, ky, kz)`.
 
         The arrays broadcast against the spectrum and are sharded like it. Inside a `shard_map` over the mesh, this
@@ -140,7 +140,7 @@ class AbstractTransform(AbstractPlanned):
 
         return tuple(map(along, range(blocks.ndim)))
 
-    def coordinates(self, *, dtype: Any = None) -> Coordinates:
+    def coordinates(self, dtype: Any = None) -> Coordinates:
         """Return the coordinates of the points of a field, such as `(x, y, z)`.
 
         The arrays broadcast against a field and are sharded like it. Inside a `shard_map` over the mesh, this method
@@ -338,6 +338,9 @@ def check_modes(modes: Any, shape: Any) -> tuple[int, ...] | None:
 
 def real_dtype(dtype: Any) -> np.dtype:
     """Return `dtype`, or JAX's default real dtype for `None`. Raises `TypeError` if `dtype` is not real."""
+    if isinstance(dtype, bool | int | float | tuple | list | Array | np.ndarray):
+        hint = f"For the lengths of a grid, pass `box=Box({brief(dtype)})` with its `shape`."
+        raise TypeError(f"`dtype` must be a real dtype, such as `jnp.float32`; got {brief(dtype)}. {hint}")
     dtype = jax.dtypes.canonicalize_dtype(np.float64 if dtype is None else dtype)
     if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"`dtype` must be real; got {dtype}.")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ..spectral._vector import cast
-from ._integrator import AbstractIntegrator, History
+from ._integrator import AbstractIntegrator, is_finite, state_of
 from ._step_control import AbstractStepControl
 
 
@@ -84,13 +84,3 @@ def advance_controlled(
     start = jnp.zeros((), jnp.int32), u, cast(since, u), cast(h, u), jnp.array(True), jnp.array(False)
     i, u, since, h, finite, short = jax.lax.while_loop(goes_on, step, start)
     return u, since, h, i, finite, short
-
-
-def state_of(carried: Any) -> Array:
-    """Return the state in `carried`, which is a state or a `History`."""
-    return carried.state if isinstance(carried, History) else carried
-
-
-@eqx.filter_jit
-def is_finite(solver: AbstractIntegrator, carried: Any) -> Array:
-    return solver.in_structure.layout.min(jnp.isfinite(state_of(carried))).all()

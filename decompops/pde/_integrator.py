@@ -1,6 +1,7 @@
 """The interface of integrators, and helpers that steps share."""
 
 import abc
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeVar
 
@@ -9,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from equinox import AbstractVar
 from jax import Array
+from jax.core import Tracer
 from jaxtyping import Inexact, Int
 
 from .._common.box import Number
+from .._common.placement import known
 from .._common.typed import sharded_like
 from .._core.structure import Structure
 from .._rollout.rollout import Options, check_options, roll_out
@@ -126,6 +129,9 @@ class AbstractIntegrator(eqx.Module):
         instead of the last state. If you pass this `History` to a second rollout, the result is the same as with one
         longer rollout.
 
+        **Warns:** if the last state has infinities or NaNs. Traced code, such as inside `jax.jit`, cannot warn: there,
+        check the result.
+
         **Raises:** `TypeError` or `ValueError` if an argument is invalid. The computation of a derivative raises
         `ValueError` if `keep` is too small for the derivative of one step, or if `keep_on_host` is too small for two
         states.
@@ -135,12 +141,20 @@ class AbstractIntegrator(eqx.Module):
         )
         if isinstance(t, float | int):  # Equinox compiles again for each new Python number, but not for a new array.
             t = np.asarray(t, np.float64)  # pyright: ignore[reportAssignmentType]
-        return self._rollout(u, t, args, options)
+        last, results, finite = self._rollout(u, t, args, options)
+        if not isinstance(finite := known(finite), Tracer) and not finite:
+            warnings.warn(
+                f"A rollout of {options.steps} steps has ended with infinities or NaNs: `dt` may be too large. "
+                "`simulate` stops at the last finite state, and says when that was.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return last, results
 
     @eqx.filter_jit
-    def _rollout(self, u: Any, t: Any, args: Any, options: Options) -> tuple[Any, Any]:
+    def _rollout(self, u: Any, t: Any, args: Any, options: Options) -> tuple[Any, Any, Array]:
         first = self.start(u)
-        like = _state(first)
+        like = state_of(first)
         advance = self.stepper(first, args)
 
         def time(done: Array) -> Array:
@@ -150,10 +164,10 @@ class AbstractIntegrator(eqx.Module):
             return advance(time(i), carried)
 
         def seen(carried: Any, done: Array) -> Any:
-            return None if options.observe is None else options.observe(time(done), _state(carried))
+            return None if options.observe is None else options.observe(time(done), state_of(carried))
 
-        last, results = roll_out(step, seen, first, options, layout=self.in_structure.layout, state_of=_state)
-        return (last if isinstance(u, History) else _state(last)), results
+        last, results = roll_out(step, seen, first, options, layout=self.in_structure.layout, state_of=state_of)
+        return (last if isinstance(u, History) else state_of(last)), results, is_finite(self, last)
 
 
 def check_state(equation: AbstractSplitEquation, u: Any) -> Any:
@@ -182,8 +196,15 @@ def scaled(factor: Array, u: Array) -> Array:
     return times(factor, u) if jnp.iscomplexobj(u) else factor * u
 
 
-def _state(carried: Any) -> Any:
+def state_of(carried: Any) -> Any:
+    """Return the state in `carried`, which is a state or a `History`."""
     return carried.state if isinstance(carried, History) else carried
+
+
+@eqx.filter_jit
+def is_finite(solver: AbstractIntegrator, carried: Any) -> Array:
+    """Return whether the state in `carried` has neither infinities nor NaNs, on any device."""
+    return solver.in_structure.layout.min(jnp.isfinite(state_of(carried))).all()
 
 
 def _like_state(name: str, result: Any, u: Array) -> Array:

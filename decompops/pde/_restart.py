@@ -12,10 +12,9 @@ from .._core.structure import Structure
 from ..io import Checkpoints
 from ..io._contents import Damaged
 from ..io._leaves import Leaf, leaves_of
-from ._advance import state_of
 from ._clock import ROUNDING, Clock, Position, count
 from ._description import changes
-from ._integrator import History
+from ._integrator import History, state_of
 from ._observed import Observed
 
 

@@ -13,11 +13,11 @@ from jax import Array
 from .._common.check import check_count, check_number
 from ..io import Checkpoints, Writer
 from ..io._agreement import check_writable_by_all
-from ._advance import advance, advance_controlled, is_finite, state_of
+from ._advance import advance, advance_controlled
 from ._clock import Clock, Position
 from ._description import described
 from ._equation import AbstractEquation
-from ._integrator import AbstractIntegrator, History
+from ._integrator import AbstractIntegrator, History, is_finite, state_of
 from ._observed import Observed
 from ._progress import progress as show_progress
 from ._saver import Saver

@@ -202,3 +202,17 @@ def test_states_of_another_transform_are_refused(plain):
     for force in (pde.Smagorinsky(fft, 0.1), pde.KolmogorovForcing(fft, 1)):
         with pytest.raises(ValueError, match=rf"`{type(force).__name__}` and the state u must have .*: {wanted}"):
             force(0.0, u)
+
+
+@pytest.mark.parametrize("make", [lambda e: pde.ETDRK(e, 1.0), lambda e: pde.SBDF(e, 1.0, 2)])
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_a_rollout_that_ends_in_nan_warns(make, kind):
+    """Where u is negative, nothing limits u' = r u (1 - u) + (diffusion): it overflows."""
+    fft = FFT(make_mesh((2, 4), kind), shape=(8, 8), real=True)
+    equation = pde.FisherKPP(fft, 0.01, 1.0)
+    solver, u = make(equation), equation.state(-100 - np.abs(random_field((8, 8))))
+    with pytest.warns(RuntimeWarning, match=r"rollout of 40 steps has ended with infinities or NaNs: `dt` may be too"):
+        last, _ = solver.rollout(u, 40)
+    assert not np.isfinite(np.asarray(last)).all()
+    jax.jit(lambda u: solver.rollout(u, 40)[0])(u)  # Traced code cannot warn. A warning would be an error here.
+    solver.rollout(0 * u, 40)

@@ -106,6 +106,13 @@ def test_walls_of_a_periodic_transform(plain, given):
     says("Build `fft` with `bases=(Chebyshev(), ...)`", ValueError, plain.pde.Channel, given.fft, 0.01)
 
 
+@pytest.mark.parametrize("lengths", [8, 6.28, (1.0, 2.0, 3.0)])
+def test_lengths_as_dtype(given, lengths):
+    for call in (given.fft.wavenumbers, given.fft.coordinates):
+        says(f"pass `box=Box({lengths})` with its `shape`.", TypeError, call, lengths)
+    assert given.fft.wavenumbers(np.float32)[0].dtype == np.float32
+
+
 def test_the_shape_may_stand_after_the_mesh(plain):
     for make in (plain.FFT3D, plain.FFT, plain.Decomposition):
         made = make(MESH, (N, N, N))
