@@ -20,7 +20,7 @@ from pages import ROOT
 MODULES = (
     "decompops",
     *(f"decompops.{n}" for n in ("extend", "fft", "finite_volume", "io", "mpmd", "nn", "particles", "pde", "plot")),
-    *(f"decompops.{n}" for n in ("solve", "spectral")),
+    *(f"decompops.{n}" for n in ("solve", "spectral", "testing")),
 )
 PAGES = sorted((ROOT / "docs" / "api").glob("*.md"))
 EXTEND = ROOT / "docs" / "api" / "extend.md"

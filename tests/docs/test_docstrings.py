@@ -35,7 +35,16 @@ def examples() -> dict[str, str]:
 EXAMPLES = examples()
 # These examples need arrays with values: they write files, draw, or start threads. All other examples are only traced,
 # which takes much less time than compilation.
-WITH_VALUES = ("_autotune/", "_backend/", "_core/decomposition", "_core/layout", "io/", "plot/", "pde/_simulate")
+WITH_VALUES = (
+    "_autotune/",
+    "_backend/",
+    "_core/decomposition",
+    "_core/layout",
+    "io/",
+    "plot/",
+    "pde/_simulate",
+    "testing",
+)
 NEEDS_GPUS = {"_autotune/cudecomp.py::CuDecompTuner"}
 # The test replaces these numbers in the examples by smaller numbers, so that the examples run fast.
 SMALLER = {"12": "6", "16": "12", "32": "16", "50": "2", "64": "16", "65": "17", "96": "16", "100": "10", "128": "16"}

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from decompops._core import registry
 from decompops.pde import ETDRK
+from decompops.testing import assert_adjoint, assert_transposed
 from decompops.tools import cli as cli
 from decompops.tools.hlo import collectives
 
 import example
 from dense import run_matrix
-from helpers import assert_adjoint, assert_close, assert_transposed, finite_difference, make_mesh, random_field
+from helpers import assert_close, finite_difference, make_mesh, random_field
 from pages import blocks
 
 

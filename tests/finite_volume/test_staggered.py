@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import finite_volume, solve
+from decompops.testing import assert_transposed
 from jax.sharding import PartitionSpec as P
 
-from helpers import assert_close, assert_transposed, make_mesh, random_field
+from helpers import assert_close, make_mesh, random_field
 from volumes import widths_of
 
 

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import mpmd
+from decompops.testing import assert_adjoint
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from files import CHECKS as FILE_CHECKS
@@ -70,6 +71,7 @@ def check_fft(mesh: Mesh) -> None:
         assert_blocks(back, u)
     # Operators also accept a NumPy array that is the same on all ranks.
     assert_blocks(fft(u), expected)
+    assert_adjoint(fft)
 
 
 def check_gradient(mesh: Mesh) -> None:

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decompops.testing import assert_adjoint, assert_transposed
 from jax.sharding import PartitionSpec as P
 
-from helpers import assert_adjoint, assert_close, assert_transposed, make_mesh, random_field
+from helpers import assert_close, make_mesh, random_field
 
 
 def heat_filter(fft):

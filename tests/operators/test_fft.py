@@ -10,21 +10,10 @@ import pytest
 from beartype import beartype
 from beartype.roar import BeartypeCallHintParamViolation
 from decompops.extend import Call
+from decompops.testing import assert_adjoint, assert_transposed
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
-from helpers import (
-    MESHES,
-    SHAPES,
-    assert_adjoint,
-    assert_close,
-    assert_transposed,
-    finite_difference,
-    make_mesh,
-    put,
-    random_field,
-    spec_of,
-    thinned,
-)
+from helpers import MESHES, SHAPES, assert_close, finite_difference, make_mesh, put, random_field, spec_of, thinned
 
 
 AXES = (-3, -2, -1)

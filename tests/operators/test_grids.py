@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.signal
+from decompops.testing import assert_transposed
 from decompops.tools.hlo import collectives
 from jax.sharding import PartitionSpec as P
 
-from helpers import assert_close, assert_transposed, make_mesh, put, random_field
+from helpers import assert_close, make_mesh, put, random_field
 
 
 def laplacian(h, ndim):

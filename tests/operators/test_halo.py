@@ -8,20 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops._core.decomposition import storage_order
+from decompops.testing import assert_adjoint, assert_transposed
 from decompops.tools.hlo import collectives
 from jax.sharding import PartitionSpec as P
 
-from helpers import (
-    assert_adjoint,
-    assert_transposed,
-    extended,
-    finite_difference,
-    make_mesh,
-    put,
-    random_field,
-    spec_of,
-    thinned,
-)
+from helpers import extended, finite_difference, make_mesh, put, random_field, spec_of, thinned
 
 
 WIDTHS = [

@@ -7,10 +7,11 @@ import jax
 import numpy as np
 import pytest
 from decompops.extend import Call
+from decompops.testing import assert_adjoint, assert_transposed
 from decompops.tools.hlo import collectives
 from jax.sharding import PartitionSpec as P
 
-from helpers import assert_adjoint, assert_close, assert_transposed, make_mesh, random_field, spec_of
+from helpers import assert_close, make_mesh, random_field, spec_of
 
 
 AXES = (-3, -2, -1)

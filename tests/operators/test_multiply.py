@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 from decompops import solve, spectral
+from decompops.testing import assert_adjoint, assert_transposed
 
-from helpers import assert_adjoint, assert_close, assert_transposed, make_mesh, random_field
+from helpers import assert_close, make_mesh, random_field
 
 
 SHAPE = (6, 7, 5)

@@ -4,9 +4,10 @@ import decompops as dops
 import jax
 import numpy as np
 import pytest
+from decompops.testing import assert_adjoint, assert_transposed
 from jax.sharding import PartitionSpec as P
 
-from helpers import assert_adjoint, assert_transposed, make_mesh, random_field
+from helpers import make_mesh, random_field
 
 
 CASES = [  # The sizes of the mesh, the shape of the grid, and its pencil.

@@ -6,18 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decompops.testing import assert_adjoint, assert_transposed
 from jax.sharding import NamedSharding, PartitionSpec as P
 
-from helpers import (
-    assert_adjoint,
-    assert_close,
-    assert_transposed,
-    finite_difference,
-    make_mesh,
-    put,
-    random_field,
-    spec_of,
-)
+from helpers import assert_close, finite_difference, make_mesh, put, random_field, spec_of
 
 
 MIDDLE = (..., slice(1, -1), slice(1, -1), slice(1, -1))

@@ -4,8 +4,9 @@ import decompops as dops
 import numpy as np
 import pytest
 import scipy.fft
+from decompops.testing import assert_transposed
 
-from helpers import assert_close, assert_transposed, make_mesh, random_field
+from helpers import assert_close, make_mesh, random_field
 
 
 SHAPE = (8, 16, 8)

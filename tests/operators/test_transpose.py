@@ -7,19 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decompops.testing import assert_transposed
 from jax.sharding import PartitionSpec as P
 
-from helpers import (
-    assert_close,
-    assert_transposed,
-    extended,
-    make_mesh,
-    put,
-    random_field,
-    spec_of,
-    surrounded,
-    thinned,
-)
+from helpers import assert_close, extended, make_mesh, put, random_field, spec_of, surrounded, thinned
 
 
 PAIRS = list(itertools.product("xyz", "xyz"))

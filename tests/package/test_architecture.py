@@ -24,7 +24,7 @@ FLOORS = (
     ("_autotune", "_rollout", "fft", "finite_volume", "io"),
     ("solve", "spectral"),
     ("nn", "particles", "pde", "plot"),
-    ("__init__", "extend"),
+    ("__init__", "extend", "testing"),
     ("tools",),
     ("__main__",),
 )

@@ -4,7 +4,7 @@ import inspect
 from types import ModuleType
 
 import decompops as dops
-from decompops import extend
+from decompops import extend, testing
 
 
 NAMES = {
@@ -88,6 +88,15 @@ SUBPACKAGES = {
         *("simulate", "state_transform"),
     },
 }
+# `decompops.testing` has these names. `import decompops` does not import it.
+TESTING = {
+    "assert_adjoint",
+    "assert_derivative",
+    "assert_same_on_meshes",
+    "assert_transposed",
+    "random_input",
+    "tolerance",
+}
 # `decompops.extend` has these names, for packages that extend decompops. The names in `EXTEND_TYPES` have no docstring
 # of their own.
 EXTEND = {
@@ -125,6 +134,7 @@ def test_public_docstrings():
     everything = [(dops, name) for name in NAMES - {"config"}]
     everything += [(package, name) for package, names in SUBPACKAGES.items() for name in names]
     everything += [(extend, name) for name in EXTEND]
+    everything += [(testing, name) for name in TESTING]
     for package, name in everything:
         public = getattr(package, name)
         assert public.__doc__

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import scipy.sparse.linalg
 from decompops import solve
+from decompops.testing import assert_adjoint, assert_transposed
 
-from helpers import assert_adjoint, assert_close, assert_transposed, make_mesh, random_field
+from helpers import assert_close, make_mesh, random_field
 from systems import SHAPE, WEIGHTS, Shifted, decomposition, dense, stencil
 
 

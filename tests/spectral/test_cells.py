@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 from decompops import spectral
+from decompops.testing import assert_adjoint, assert_transposed
 from decompops.tools.hlo import collectives
 
-from helpers import assert_adjoint, assert_close, assert_transposed, finite_difference, make_mesh, random_field
+from helpers import assert_close, finite_difference, make_mesh, random_field
 
 
 FULL, HALF, POINTS = dops.Fourier(), dops.Fourier(half=True), dops.Points()

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import scipy.signal
 from decompops import spectral
+from decompops.testing import assert_adjoint, assert_transposed
 from decompops.tools.hlo import collectives
 
-from helpers import assert_adjoint, assert_close, assert_transposed, finite_difference, make_mesh, random_field
+from helpers import assert_close, finite_difference, make_mesh, random_field
 
 
 LENGTHS = (1.0, 1.5, 2.0)

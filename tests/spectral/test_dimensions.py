@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import scipy.signal
 from decompops import spectral
+from decompops.testing import assert_adjoint, assert_transposed
 
-from helpers import assert_adjoint, assert_close, assert_transposed, make_mesh, random_field
+from helpers import assert_close, make_mesh, random_field
 
 
 LENGTHS = (1.0, 2.0, 3.5, 0.7)

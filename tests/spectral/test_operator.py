@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import spectral
+from decompops.testing import assert_adjoint, assert_transposed
 from decompops.tools.hlo import collectives
 from jax.sharding import PartitionSpec as P
 
-from helpers import assert_adjoint, assert_close, assert_transposed, finite_difference, make_mesh, random_field, spec_of
+from helpers import assert_close, finite_difference, make_mesh, random_field, spec_of
 
 
 AXES = (-3, -2, -1)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import scipy.signal
 from decompops import spectral
+from decompops.testing import assert_adjoint, assert_transposed
 from decompops.tools.hlo import collectives
 from jax.sharding import PartitionSpec as P
 
-from helpers import assert_adjoint, assert_close, assert_transposed, make_mesh, random_field
+from helpers import assert_close, make_mesh, random_field
 
 
 def scipy_resample(u, shape):

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import spectral
+from decompops.testing import assert_adjoint, assert_transposed
 from decompops.tools.hlo import collectives
 from numpy.polynomial import chebyshev
 
-from helpers import assert_adjoint, assert_close, assert_transposed, finite_difference, make_mesh, random_field, thinned
+from helpers import assert_close, finite_difference, make_mesh, random_field, thinned
 
 
 FULL, HALF = dops.Fourier(), dops.Fourier(half=True)

@@ -5,8 +5,9 @@ import jax
 import numpy as np
 import pytest
 from decompops import spectral
+from decompops.testing import assert_transposed
 
-from helpers import assert_close, assert_transposed, finite_difference, make_mesh, random_field
+from helpers import assert_close, finite_difference, make_mesh, random_field
 
 
 F, H, C, S = dops.Fourier(), dops.Fourier(half=True), dops.Cosine, dops.Sine

@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops._core.decomposition import storage_order
+from decompops.testing import tolerance
 from decompops.tools.hlo import collectives
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-from helpers import assert_close, extended, make_mesh, plan_of, random_field, surrounded, tolerance
+from helpers import assert_close, extended, make_mesh, plan_of, random_field, surrounded
 
 
 XLA = dops.XLA()

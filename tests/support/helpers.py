@@ -10,6 +10,7 @@ import pytest
 import scipy.fft
 from decompops._operator.derived import Derived
 from decompops.extend import plan_in_form
+from decompops.testing import tolerance
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 
@@ -51,11 +52,6 @@ def random_field(shape: tuple[int, ...], dtype=np.float64, seed: int = 0) -> np.
     return field.astype(dtype)
 
 
-def tolerance(dtype) -> float:
-    """Return the tolerance for errors relative to the largest value. Other FFT libraries test with this tolerance."""
-    return 1e-5 if np.finfo(dtype).bits == 32 else 1e-10
-
-
 def assert_close(got, expected, rtol: float | None = None) -> None:
     got, expected = np.asarray(got), np.asarray(expected)
     assert got.shape == expected.shape
@@ -82,25 +78,6 @@ def plan_of(operator):
 
 def put(mesh: Mesh, array: np.ndarray, *spec) -> jax.Array:
     return jax.device_put(array, NamedSharding(mesh, P(*spec)))
-
-
-def assert_transposed(operator: Callable, transposed: Callable, x: np.ndarray, y: np.ndarray) -> None:
-    """Assert `<y, A x> = <A^T y, x>` in JAX's pairing Re(sum(a * b)), without conjugation."""
-    left = np.sum(y * np.asarray(operator(x))).real
-    right = np.sum(np.asarray(transposed(y)) * x).real
-    scale = np.linalg.norm(y) * np.linalg.norm(np.asarray(operator(x))) + 1e-30
-    assert abs(left - right) <= tolerance(y.dtype) * scale
-
-
-def assert_adjoint(operator: Callable, adjoint: Callable, x: np.ndarray, y: np.ndarray) -> None:
-    """Assert `<y, A x> = <A^H y, x>` in the inner product Re(sum(conj(a) * b)).
-
-    It is enough that the operators are linear for real factors.
-    """
-    left = np.vdot(y, np.asarray(operator(x))).real
-    right = np.vdot(np.asarray(adjoint(y)), x).real
-    scale = np.linalg.norm(y) * np.linalg.norm(np.asarray(operator(x))) + 1e-30
-    assert abs(left - right) <= tolerance(y.dtype) * scale
 
 
 def extended_axis(u: np.ndarray, axis: int, parts: int, before: int, after: int, periodic: bool) -> np.ndarray:

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import nn, pde, spectral
+from decompops.testing import assert_adjoint, assert_transposed
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec as P
 
-from helpers import assert_adjoint, assert_close, assert_transposed, make_mesh, put, random_field
+from helpers import assert_close, make_mesh, put, random_field
 
 
 SHAPE = (4, 4, 4)

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decompops.testing import assert_adjoint
 from hypothesis import HealthCheck, given, settings, strategies as st
 from jax.sharding import NamedSharding, PartitionSpec as P
 
-from helpers import assert_adjoint, assert_close, expansion, make_mesh, put, random_field, spec_of
+from helpers import assert_close, expansion, make_mesh, put, random_field, spec_of
 
 
 SETTINGS = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

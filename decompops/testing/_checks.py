@@ -1,0 +1,219 @@
+"""Checks of adjoints, of derivatives, and of results on several meshes."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Inexact
+
+from .._common.check import check_count
+from .._core.structure import Structure
+from .._operator.base import AbstractOperator
+
+
+Values = Inexact[Array | np.ndarray, "..."]
+
+
+def tolerance(dtype: Any) -> float:
+    """Return the error that the checks allow by default, relative to the largest value: 1e-10, or 1e-5 in 32 bits."""
+    return 1e-5 if jnp.finfo(dtype).bits == 32 else 1e-10
+
+
+def random_input(structure: Structure, *, batch: tuple[int, ...] = (), dtype: Any = None, seed: int = 0) -> Array:
+    """Return a random field or spectrum of normal numbers, which is zero in the padding. Halo layers are random, too.
+
+    **Arguments:**
+
+    - `structure`: the `in_structure` or `out_structure` of an operator. If it allows real and complex numbers, the
+        result is complex.
+    - `batch`: the lengths of batch axes.
+    - `dtype`: a real dtype; `None` for JAX's default.
+    - `seed`: of NumPy's random numbers. The same seed gives the same numbers on every mesh.
+    """
+    layout, lead = structure.layout, (*batch, *(structure.components or ()))
+    has_halo = layout.blocks.has_halo
+    shape = (*lead, *(layout.shape if has_halo else layout.true_shape))
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal(shape)
+    if structure.kind != "real":
+        values = values + 1j * rng.standard_normal(shape)
+    bits = jnp.finfo(jax.dtypes.canonicalize_dtype(np.float64 if dtype is None else dtype)).bits
+    single = np.float32 if structure.kind == "real" else np.complex64
+    values = values.astype(single) if bits == 32 else values
+    return jax.device_put(values, layout.sharding_of(shape)) if has_halo else layout.shard(values)
+
+
+def assert_adjoint(
+    operator: Callable,
+    adjoint: Callable | None = None,
+    x: Values | None = None,
+    y: Values | None = None,
+    *,
+    rtol: float | None = None,
+) -> None:
+    """Assert `<y, A x> = <A^H y, x>` in the inner product `Re(sum(conj(a) * b))`.
+
+    It is enough that the operators are linear for real factors.
+
+    **Arguments:**
+
+    - `operator`, `adjoint`: functions. By default, `adjoint` is `operator.H`.
+    - `x`, `y`: an input of each of them. By default random ones, if `operator` is an operator of decompops.
+    - `rtol`: the allowed difference, relative to the norms of y and A x. The default is `tolerance(dtype)`.
+
+    **Raises:** `AssertionError` if the numbers differ.
+    """
+    x, y = _given(operator, x, y)
+    adjoint = operator.H if adjoint is None else adjoint  # pyright: ignore[reportFunctionMemberAccess]
+    _assert_paired("conjugate transpose", operator, adjoint, x, y, np.conj, rtol)
+
+
+def assert_transposed(
+    operator: Callable,
+    transposed: Callable | None = None,
+    x: Values | None = None,
+    y: Values | None = None,
+    *,
+    rtol: float | None = None,
+) -> None:
+    """Assert `<y, A x> = <A^T y, x>` in JAX's pairing `Re(sum(a * b))`, without conjugation.
+
+    `jax.vjp` computes this transpose. The arguments are those of `assert_adjoint`; `transposed` is by default
+    `operator.T`.
+    """
+    x, y = _given(operator, x, y)
+    transposed = operator.T if transposed is None else transposed  # pyright: ignore[reportFunctionMemberAccess]
+    _assert_paired("transpose", operator, transposed, x, y, np.asarray, rtol)
+
+
+def assert_derivative(
+    function: Callable, x: Values, direction: Values, *, order: int = 1, step: float = 1e-3, rtol: float = 1e-6
+) -> None:
+    """Assert that JAX's derivatives of a real function are those of central differences of fourth order.
+
+    **Arguments:**
+
+    - `function`: a function of `x` that returns a real number.
+    - `x`, `direction`: real or complex arrays. In 64 bits, choose `direction` so that `step * direction` is small
+        against `x`.
+    - `order`: 1 compares the derivative along `direction`, in forward and in reverse mode. 2 also compares the second
+        derivative, forward over reverse.
+    - `step`: the length of the differences.
+    - `rtol`: the allowed relative error.
+
+    **Raises:** `AssertionError` if the numbers differ.
+    """
+    check_count("order", order)
+    x, direction = jnp.asarray(x), jnp.asarray(direction)
+
+    def gradient(x: Array) -> Array:
+        return jnp.sum(jax.grad(function)(x) * direction).real
+
+    def along(f: Callable) -> Array:
+        return jax.jvp(f, (x,), (direction,))[1]
+
+    _assert_equal("the forward derivative", along(function), _difference(function, x, direction, step), rtol)
+    _assert_equal("the gradient", gradient(x), along(function), rtol)
+    if order > 1:
+        _assert_equal("the second derivative", along(gradient), _difference(gradient, x, direction, step), rtol)
+
+
+def assert_same_on_meshes(
+    make: Callable[[Mesh], Callable], meshes: Iterable[Mesh], *arrays: np.ndarray, rtol: float | None = None
+) -> None:
+    """Assert that a function computes the same on every mesh as on one device.
+
+    !!! example
+
+        ```python
+        from decompops import testing
+
+        testing.assert_same_on_meshes(lambda mesh: dops.FFT3D(mesh, numpy_array.shape), [mesh], numpy_array)
+        ```
+
+    **Arguments:**
+
+    - `make`: a function of a mesh that returns an operator, or a function of `arrays`. A function returns its results
+        without padding, as `layout.gather` does.
+    - `meshes`: meshes of `jax.make_mesh`. The mesh of one device has the axis names and types of the first of them.
+    - `arrays`: NumPy arrays, which hold whole fields.
+    - `rtol`: the allowed difference, relative to the largest value. The default is `tolerance(dtype)`.
+
+    **Raises:** `AssertionError` if the results differ.
+    """
+    meshes = list(meshes)
+    if not meshes:
+        raise ValueError("`meshes` must have at least one mesh; got none.")
+    first = meshes[0]
+    device = np.array(first.local_devices[:1]).reshape((1,) * len(first.axis_names))
+    alone = _results(make(Mesh(device, first.axis_names, axis_types=first.axis_types)), arrays)
+    for mesh in meshes:
+        found = _results(make(mesh), arrays)
+        if jax.tree.structure(found) != jax.tree.structure(alone):
+            raise AssertionError(f"On {mesh}, the results have another structure than on one device.")
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(alone)):
+            _assert_close(f"On {mesh}, the result", one, other, rtol)
+
+
+def _given(operator: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    if x is not None and y is not None:
+        return x, y
+    if not isinstance(operator, AbstractOperator):
+        raise TypeError(f"`x` and `y` must be given for a function that is no operator of decompops; got {operator!r}.")
+    x = random_input(operator.in_structure) if x is None else x
+    return x, random_input(operator.out_structure, seed=1) if y is None else y
+
+
+def _assert_paired(name: str, operator: Any, paired: Any, x: Any, y: Any, first: Callable, rtol: float | None) -> None:
+    there, back, x, y = _whole(operator(x)), _whole(paired(y)), _whole(x), _whole(y)
+    left, right = np.sum(first(y) * there).real, np.sum(first(back) * x).real
+    scale = np.linalg.norm(y) * np.linalg.norm(there) + 1e-30
+    rtol = tolerance(y.dtype) if rtol is None else rtol
+    if not abs(left - right) <= rtol * scale:
+        raise AssertionError(
+            f"{operator!r} and its {name} must give equal inner products: {left:.12g} = <y, A x> and {right:.12g}, "
+            f"with the product of the norms {scale:.3g}."
+        )
+
+
+def _assert_equal(name: str, found: Array, expected: Array, rtol: float) -> None:
+    if not abs(float(found) - float(expected)) <= rtol * abs(float(expected)):
+        raise AssertionError(
+            f"{name} must be {float(expected):.12g}, up to the relative error {rtol}; got {found:.12g}."
+        )
+
+
+def _assert_close(name: str, found: np.ndarray, expected: np.ndarray, rtol: float | None) -> None:
+    if found.shape != expected.shape:
+        raise AssertionError(f"{name} must have shape {expected.shape}, as on one device; got {found.shape}.")
+    rtol = tolerance(found.dtype) if rtol is None else rtol
+    error, largest = np.abs(found - expected).max(initial=0), np.abs(expected).max(initial=1e-30)
+    if not error <= rtol * largest:
+        raise AssertionError(
+            f"{name} must be that of one device up to {rtol * largest:.3g}; got an error of {error:.3g}."
+        )
+
+
+def _difference(function: Callable, x: Array, direction: Array, step: float) -> Array:
+    def slope(h: float) -> Array:
+        return (function(x + h * direction) - function(x - h * direction)) / (2 * h)
+
+    return (4 * slope(step) - slope(2 * step)) / 3
+
+
+def _results(function: Any, arrays: tuple[np.ndarray, ...]) -> Any:
+    results = function(*arrays)
+    if isinstance(function, AbstractOperator):
+        return function.out_structure.layout.gather(results)
+    return jax.tree.map(_whole, results)
+
+
+def _whole(array: Any) -> np.ndarray:
+    """Return an array on the host. Arrays of several processes are gathered."""
+    if isinstance(array, Array) and not array.is_fully_addressable and isinstance(array.sharding, NamedSharding):
+        array = jax.device_put(array, NamedSharding(array.sharding.mesh, PartitionSpec()))
+    return np.asarray(array)

@@ -1,0 +1,116 @@
+"""Tests of `decompops.testing`: right operators pass, and wrong ones do not."""
+
+import re
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import spectral, testing
+
+from helpers import make_mesh, random_field
+
+
+MESHES = [make_mesh((2, 4)), make_mesh((8,)), make_mesh((3, 2), "explicit")]
+SHAPE = (9, 10, 7)
+
+
+def failure(call, *args, **options):
+    with pytest.raises(AssertionError) as error:
+        call(*args, **options)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_adjoints_of_operators(mesh):
+    for operator in (
+        dops.FFT3D(mesh, SHAPE, pad=True),
+        dops.FFT3D(mesh, SHAPE, real=True, pad=True),
+        dops.HaloExchange(mesh, shape=SHAPE, pad=True, halo=2),
+        spectral.Derivative(dops.FFT3D(mesh, SHAPE, real=True, pad=True), (1, 0, 2)),
+    ):
+        testing.assert_adjoint(operator)
+        testing.assert_transposed(operator)
+
+
+def test_wrong_adjoints_are_found():
+    fft = dops.FFT3D(make_mesh((2, 4)), (8, 8, 8))
+    testing.assert_adjoint(fft, lambda y: 8**3 * fft.inverse(y))
+    assert re.match(
+        r"FFT3D .* and its conjugate transpose must give equal inner", failure(testing.assert_adjoint, fft, fft.T)
+    )
+    assert "its transpose must give" in failure(testing.assert_transposed, fft, fft.H)
+    x = np.ones(3)
+    assert "equal inner products" in failure(testing.assert_adjoint, lambda x: 2 * x, lambda y: y, x, x)
+    with pytest.raises(AssertionError, match="nan"):
+        testing.assert_adjoint(fft, lambda y: np.nan * y)
+
+
+def test_random_inputs_are_the_same_on_every_mesh():
+    found = [
+        (fft, testing.random_input(fft.in_structure, batch=(2,)))
+        for fft in (dops.FFT3D(mesh, SHAPE, pad=True) for mesh in MESHES)
+    ]
+    first, *others = (fft.decomposition.gather(u) for fft, u in found)
+    assert first.shape == (2, *SHAPE)
+    for other in others:
+        np.testing.assert_array_equal(first, other)
+    real = testing.random_input(dops.FFT3D(MESHES[0], SHAPE, real=True, pad=True).in_structure, dtype=np.float32)
+    assert real.dtype == np.float32
+
+
+def energy_of(fft):
+    """Return a function that is no polynomial, so that differences are not exact."""
+    return lambda u: fft.decomposition.sum(jnp.sin(jnp.abs(fft.inverse(jnp.tanh(1) * fft(u))) ** 2))
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_derivatives(kind, dtype):
+    mesh = make_mesh((2, 2), kind)
+    fft = dops.FFT3D(mesh, (4, 5, 6), pad=True)
+    energy, shard = jax.jit(energy_of(fft)), fft.decomposition.shard
+    x, direction = (shard(random_field((4, 5, 6), dtype, seed)) for seed in (0, 1))
+    with jax.set_mesh(mesh):
+        testing.assert_derivative(energy, x, direction, order=2)
+
+
+def test_wrong_derivatives_are_found():
+    @jax.custom_jvp
+    def cube(x):
+        return jnp.sum(x**3)
+
+    x = np.linspace(1, 2, 5)
+    cube.defjvp(lambda x, v: (cube(*x), 2 * jnp.sum(x[0] ** 2 * v[0])))
+    assert "the forward derivative must be" in failure(testing.assert_derivative, cube, x, x)
+    cube.defjvp(lambda x, v: (cube(*x), 3 * jnp.sum(jax.lax.stop_gradient(x[0]) ** 2 * v[0])))
+    testing.assert_derivative(cube, x, x)
+    assert "the second derivative must be" in failure(testing.assert_derivative, cube, x, x, order=2)
+
+
+def test_results_on_meshes():
+    u = random_field(SHAPE)
+    make = lambda mesh: dops.FFT3D(mesh, SHAPE, real=True, pad=True)
+    testing.assert_same_on_meshes(make, MESHES, u)
+
+    def norms(mesh):
+        fft = make(mesh)
+        return lambda u: {"norm": fft.out_layout.norm(fft(u)), "field": fft.decomposition.gather(fft.inverse(fft(u)))}
+
+    testing.assert_same_on_meshes(norms, MESHES, u)
+    wrong = lambda mesh: lambda u: u * mesh.size
+    assert "must be that of one device up to" in failure(testing.assert_same_on_meshes, wrong, MESHES, u)
+    longer = lambda mesh: lambda: np.ones(mesh.size)
+    assert "must have shape (1,), as on one device; got (8,)" in failure(testing.assert_same_on_meshes, longer, MESHES)
+    more = lambda mesh: lambda: [1.0] * mesh.size
+    assert "another structure" in failure(testing.assert_same_on_meshes, more, MESHES)
+
+
+def test_bad_arguments(plain):
+    with pytest.raises(TypeError, match="`x` and `y` must be given for a function"):
+        testing.assert_adjoint(lambda x: x, lambda y: y)
+    with pytest.raises(ValueError, match="`meshes` must have at least one mesh"):
+        testing.assert_same_on_meshes(lambda mesh: abs, [])
+    with pytest.raises(ValueError, match="`order` must be an integer of at least one"):
+        testing.assert_derivative(jnp.sum, np.ones(3), np.ones(3), order=0)
