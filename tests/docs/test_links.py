@@ -1,6 +1,7 @@
 """Tests of the links between Markdown files and to their headings. `docs/tools/links.py` checks the built site."""
 
 import re
+import tomllib
 import unicodedata
 from collections import Counter
 from pathlib import Path
@@ -95,6 +96,19 @@ def page_of_site(path: str) -> Path:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links(page):
     assert {link: found for link in links(page) if (found := fault(page, link))} == {}
+
+
+def test_a_package_index_gets_absolute_links():
+    """Links of the README work in a clone and on a code host. An index shows the README elsewhere (pyproject.toml)."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        hook = tomllib.load(file)["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    readme = ROOT / hook["fragments"][0]["path"]
+    text = readme.read_text()
+    for substitution in hook["substitutions"]:
+        text = re.sub(substitution["pattern"], substitution["replacement"], text)
+    found = re.findall(r"\]\(([^)]*)\)", text)
+    assert len(found) > 30
+    assert [link for link in found if not link.startswith("https://") or fault(readme, link)] == []
 
 
 def test_broken_links_are_found():

@@ -1,8 +1,7 @@
 """The code of README.md."""
 
-import re
 
-from pages import ROOT, blocks, check
+from pages import blocks, check
 
 
 CHECK = """
@@ -32,10 +31,3 @@ assert difference > 0
 
 def test_the_code(tmp_path):
     check("".join(blocks("README.md")) + CHECK, folder=tmp_path)
-
-
-def test_links_are_absolute():
-    """All links of the README are absolute, because a package index also shows the README."""
-    links = re.findall(r"\]\((.*?)\)", (ROOT / "README.md").read_text())
-    assert len(links) > 20
-    assert not [link for link in links if not link.startswith("https://")]
