@@ -41,6 +41,7 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 import decompops as unchecked  # noqa: E402
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
 
@@ -68,6 +69,13 @@ def no_rank_promotion(request):
     promotes = request.node.get_closest_marker("promotes_ranks") is not None
     with jax.numpy_rank_promotion("allow" if promotes else "raise"):
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_ambient_mesh():
+    """Let each test begin without an ambient mesh, also if an earlier test of the same process has left one behind."""
+    if not (jax.sharding.get_mesh().empty and jax.sharding.get_abstract_mesh().empty):
+        jax.set_mesh(jax.sharding.Mesh(np.empty((), object), ()))
 
 
 @pytest.fixture(autouse=True, scope="module")
