@@ -1,6 +1,5 @@
 """The code of README.md."""
 
-
 from pages import blocks, check
 
 
