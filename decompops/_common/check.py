@@ -124,7 +124,7 @@ def check_key(name: str, value: Any) -> Any:
 
 def brief(value: Any) -> str:
     """Return what an error prints of a value: the dtype and the shape of an array, and the `repr` of other values."""
-    if np.ndim(value) and hasattr(value, "dtype"):
+    if hasattr(value, "dtype") and np.ndim(value):
         return f"an array {value.dtype}[{', '.join(map(str, np.shape(value)))}]"
     return repr(value)
 

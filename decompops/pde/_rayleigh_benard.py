@@ -19,7 +19,7 @@ from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ._equation import Time
 from ._forcing import Forcing, add_forcing, check_forcing
 from ._stokes import diffuse, stokes
-from ._wall_flow import AbstractWallFlow
+from ._wall_flow import AbstractWallFlow, WallVelocity
 
 
 # The temperature of a wall: one number, or a number for each point of the wall.
@@ -30,8 +30,9 @@ class RayleighBenard(AbstractWallFlow):
     """Rayleigh–Bénard convection between two no-slip walls normal to x. Gravity acts in the direction of -x.
 
     The equations are `∂u/∂t = u × ω - ∇p + ν ∇²u + T e_x` and `∂T/∂t = -u·∇T + κ ∇²T`, with `∇·u = 0`. At the walls,
-    the velocity is zero and the temperatures are given. The unit of length is the height H, and the unit of temperature
-    is the temperature difference ΔT that defines the Rayleigh number Ra. The unit of time is the free-fall time
+    the velocity is the velocity of the walls, and the temperatures are given; the first step replaces other
+    temperatures of an initial state. The unit of length is the height H, and the unit of temperature is the
+    temperature difference ΔT that defines the Rayleigh number Ra. The unit of time is the free-fall time
     `√(H / (g α ΔT))`, with the gravity g and the thermal expansion coefficient α. Then `ν = √(Pr / Ra)` and
     `κ = 1 / √(Ra Pr)`. The components of the state are the spectra of the velocity components and, as the last
     component, the spectrum of T. Diffusion must be treated implicitly, so use `IMEXRK` or `SBDF`. The divergence of
@@ -56,6 +57,7 @@ class RayleighBenard(AbstractWallFlow):
         to them.
     - `bottom`, `top`: the temperatures of the walls at x = 0 and x = 1. Each is a number, or an array of shape `(ny,
         nz)` in 3D and `(ny,)` in 2D. They may be traced, so that JAX can differentiate with respect to them.
+    - `wall_velocity`: the velocities of both walls, as in `Channel`. By default, the walls are at rest.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each function returns the
         spectrum of a term that is added to the right-hand side, an array with the shape of u.
     - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
@@ -63,7 +65,8 @@ class RayleighBenard(AbstractWallFlow):
 
     **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if `fft` does not have the basis `Chebyshev()`
     along x and Fourier bases along the other axes, if the walls are not normal to the first axis (the only axis of a
-    spectrum that is never sharded), if the height is not 1, or if Ra or Pr is not positive.
+    spectrum that is never sharded), if the height is not 1, if Ra or Pr is not positive, or if `wall_velocity` has a
+    wrong shape.
     """
 
     fft: AbstractTransform
@@ -71,6 +74,7 @@ class RayleighBenard(AbstractWallFlow):
     prandtl: Number
     bottom: WallTemperature = eqx.field(kw_only=True, default=1.0)
     top: WallTemperature = eqx.field(kw_only=True, default=0.0)
+    wall_velocity: WallVelocity | None = eqx.field(kw_only=True, default=None)
     forcing: Forcing = eqx.field(kw_only=True, default=None)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
     scalars: ClassVar[int] = 1
@@ -106,7 +110,7 @@ class RayleighBenard(AbstractWallFlow):
         modes, ndim = self.modes(u), self.ndim
         *velocity, temperature = _vector.components(u, ndim)
         h, viscosity, diffusivity = _vector.cast(h, u), *self._diffusivities(u)
-        flow = stokes(modes, _vector.stack(velocity, ndim), h * viscosity)
+        flow = stokes(modes, _vector.stack(velocity, ndim), h * viscosity, self.moving_walls(u))
         heat = diffuse(modes, temperature, h * diffusivity, self._wall_sums(temperature))
         return _vector.stack((*_vector.components(flow, ndim), heat), ndim)
 
@@ -142,8 +146,7 @@ class RayleighBenard(AbstractWallFlow):
         """Return half the sum and half the difference of the wall temperatures, for each mode along the walls."""
         bottom, top = _vector.cast(self.bottom, like), _vector.cast(self.top, like)
         if bottom.ndim == top.ndim == 0:
-            halves = jnp.stack([bottom + top, bottom - top]) / 2
-            return halves.astype(like.dtype).reshape(1, 2, *[1] * (self.ndim - 1)) * self.one(like)[None]
+            return self.uniform_walls(bottom, top, like)
         shape = check_fft(self.fft)
         points = self.fft.bases[0].points(shape[0]).reshape(-1, *[1] * (self.ndim - 1))
         position = jnp.asarray(points, bottom.dtype)

@@ -7,6 +7,7 @@ conditions at each wall. Solutions of the homogeneous equations are added to sat
 matrix of Kleiser and Schumann, 1980).
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -60,10 +61,12 @@ def diffuse(modes: WallModes, u: Array, time: Number, walls: Array | None = None
     return lines.coefficients(implicit(modes, time, lines.double_integral(lines.pairs(u)), walls))
 
 
-def stokes(modes: WallModes, u: Array, time: Number) -> Array:
-    """Return the coefficients of the solution v of `v - time * ∇²v + ∇p = u`, `∇·v = 0` with `v = 0` at the walls.
+def stokes(modes: WallModes, u: Array, time: Number, walls: Sequence[Array] | None = None) -> Array:
+    """Return the coefficients of the solution v of `v - time * ∇²v + ∇p = u`, `∇·v = 0`.
 
-    The components of u and v lie along the axis right before the grid axes.
+    The components of u and v lie along the axis right before the grid axes. At the walls, v is the velocity of the
+    walls. `walls` has this velocity along each axis but the first, as `implicit` takes it. It is zero except in the
+    mean. `None` stands for walls at rest.
     """
     lines, ndim, slope_along = modes.lines, modes.lines.ndim, modes.nabla.rise
     across, *along = map(lines.pairs, _vector.components(u, ndim))
@@ -80,7 +83,9 @@ def stokes(modes: WallModes, u: Array, time: Number) -> Array:
     if ndim == 3:
         vorticity = slope_along(1, along[1]) - slope_along(2, along[0])
         unknown.append(lines.double_integral(jnp.where(uniform, along[0], vorticity)))
-    solved = [implicit(modes, time, part) for part in unknown]
+    # In the mean, the unknowns are the velocities along the last and along the second axis.
+    moving = [None] * len(unknown) if walls is None else walls[::-1]
+    solved = [implicit(modes, time, part, wall) for part, wall in zip(unknown, moving)]
     v = _velocity_across(
         modes, solved[0], implicit(modes, time, walls=jnp.ones((1, 2, *[1] * (ndim - 1)), modes.slope.dtype))
     )

@@ -2,18 +2,22 @@
 
 import math
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import Inexact, Shaped
+from jax.core import Tracer
+from jaxtyping import Inexact, Real, Shaped
 
 from .._basis.chebyshev import Chebyshev
 from .._basis.fourier import Fourier
 from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import aligned, along
+from .._common.check import brief
 from .._core.structure import Structure
 from ..spectral import _vector
 from ..spectral._chebyshev import Lines
@@ -21,6 +25,10 @@ from ..spectral._check import check_fft
 from ._equation import AbstractSplitEquation, check_components
 from ._products import AbstractProducts
 from ._stokes import WallModes
+
+
+# The velocities of both walls along y, or along each axis of the walls.
+WallVelocity = Real[Array | np.ndarray, "2 *along"] | tuple[Number | tuple[Number, ...], ...]
 
 
 class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
@@ -33,6 +41,7 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
 
     first_basis = (Chebyshev,)
     scalars: ClassVar[int] = 0
+    wall_velocity: ClassVar[WallVelocity | None] = None
 
     def __check_init__(self):
         shape = check_fft(self.fft, real=True)
@@ -57,6 +66,8 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
                 f"`fft` must keep at least 5 modes along {first[1]}; got modes {self.transform.modes or shape}. Pass a "
                 "larger `shape`."
             )
+        if self.wall_velocity is not None:
+            _check_wall_velocity(self.wall_velocity, len(shape))
 
     @property
     def ndim(self) -> int:
@@ -68,7 +79,14 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
         return replace(self.transform.out_structure, components=(self.ndim + self.scalars,))
 
     def state(self, fields: Shaped[Array | np.ndarray, "*fields"]) -> Inexact[Array, "*spectrum"]:
+        """Return the state for fields `(*batch, components, nx, ny, nz)`.
+
+        **Raises:** `ValueError` for a wrong number of components, or if the fluid at a wall neither rests nor moves
+        with the wall. Traced fields are not checked: their velocity at the walls becomes the velocity of the walls in
+        the first implicit step.
+        """
         check_components(self, fields)
+        _check_slip(self, fields)
         return self.transform(fields)
 
     def fields(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
@@ -106,6 +124,16 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
         slopes = (self.nabla(u).rise(axis, u) for axis in range(self.ndim))
         return _vector.total(self.products.volume_mean(self.to_grid(slope) ** 2) for slope in slopes)
 
+    def volume_means(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*means"]:
+        """Return the volume mean of each component of a state: a real array of shape `(*batch, components)`."""
+        k = np.arange(u.shape[-self.ndim])
+        even = np.where(k % 2, 0, k)
+        means = along(np.where(k % 2, 0, 1 / (1.0 - even**2)), -self.ndim, u.ndim)  # The mean of each polynomial.
+        terms = _vector.times(jnp.asarray(means, jnp.finfo(u.dtype).dtype), u) * aligned(
+            _vector.inverse(self.one(u)), u
+        )
+        return jnp.sum(jnp.real(terms), axis=tuple(range(-self.ndim, 0)))
+
     def plane_mean(self, fields: Shaped[Array, "*field"]) -> Shaped[Array, "*profile"]:
         """Return the mean of fields over each plane parallel to the walls, of shape `(*batch, nx)`.
 
@@ -117,12 +145,38 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
             fields = jnp.where(inside, fields, 0)
         return jnp.sum(fields, axis=tuple(range(1 - self.ndim, 0))) / math.prod(shape)
 
-    def driving(self, u: Inexact[Array, "*spectrum"], force: Number) -> Inexact[Array, "*#spectrum"]:
-        """Return the spectrum of a constant force along the second axis of the grid, for states like `u`."""
+    def along_y(
+        self, column: Inexact[Array, "*column"], u: Inexact[Array, "*spectrum"]
+    ) -> Inexact[Array, "*#spectrum"]:
+        """Return the spectrum of a field along the second axis of the grid that depends on x only, for states like `u`.
+
+        `column` is a constant field, or the Chebyshev coefficients of the field, of shape `(nx, 1, 1)`.
+        """
         shape = u.shape[-self.ndim - 1 :]
-        first = np.zeros((shape[0], shape[1], *[1] * (self.ndim - 1)))
-        first[1, 0] = 1
-        return jnp.asarray(first, u.dtype) * (_vector.cast(force, u).astype(u.dtype) * self.one(u)[None])
+        if column.ndim == 0:
+            column = column * jnp.asarray(np.eye(1, shape[1]), column.dtype).reshape(-1, *[1] * (self.ndim - 1))
+        second = np.eye(1, shape[0], 1).reshape(-1, *[1] * self.ndim)
+        return jnp.asarray(second, u.dtype) * (column.astype(u.dtype) * self.one(u))[None]
+
+    def wall_velocities(self, like: Inexact[Array, "*array"]) -> Real[Array, "2 along"]:
+        """Return the velocities of both walls along each axis but the first, in the precision of `like`."""
+        dtype, along = jnp.finfo(like.dtype).dtype, self.ndim - 1
+        if self.wall_velocity is None:
+            return jnp.zeros((2, along), dtype)
+        velocity = jnp.asarray(self.wall_velocity, dtype)
+        return velocity if velocity.ndim == 2 else jnp.pad(velocity[:, None], ((0, 0), (0, along - 1)))
+
+    def moving_walls(self, like: Inexact[Array, "*spectrum"]) -> list[Array] | None:
+        """Return the velocities of the walls as `stokes` takes them."""
+        if self.wall_velocity is None:
+            return None
+        return [self.uniform_walls(bottom, top, like) for bottom, top in self.wall_velocities(like).T]
+
+    def uniform_walls(self, bottom: Number, top: Number, like: Inexact[Array, "*spectrum"]) -> Array:
+        """Return values that are constant on each wall as `implicit` takes them: half their sum and half difference."""
+        bottom, top = _vector.cast(bottom, like), _vector.cast(top, like)
+        halves = jnp.stack([bottom + top, bottom - top]) / 2
+        return halves.astype(like.dtype).reshape(1, 2, *[1] * (self.ndim - 1)) * self.one(like)[None]
 
     def one(self, like: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         """Return the coefficient of T_0 in the spectrum of the field 1, for each mode along the walls."""
@@ -133,3 +187,66 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
         _, *along = self.wavenumbers(like)
         stored = lax.slice_in_dim(transform.multiplicity(dtype=dtype), 0, 1, axis=0)  # It is zero in padding.
         return jnp.where((_vector.squared(tuple(along)) == 0) & (stored > 0), jnp.asarray(value, like.dtype), 0)
+
+
+def _check_wall_velocity(value: Any, ndim: int) -> None:
+    shapes = (2,), (2, ndim - 1)
+    try:
+        velocity = jnp.asarray(value)
+        valid = velocity.shape in shapes and not jnp.iscomplexobj(velocity)
+    except (TypeError, ValueError):  # The tuples have different lengths, or hold other objects.
+        valid = False
+    if not valid:
+        raise ValueError(
+            f"`wall_velocity` must be two numbers, the velocities of the walls along y, or two tuples of {ndim - 1} "
+            f"numbers, one for each axis along the walls; got {brief(value)}."
+        )
+    if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)) and not np.all(np.isfinite(velocity)):
+        raise ValueError(f"`wall_velocity` must be finite; got {value!r}.")
+
+
+def _check_slip(flow: AbstractWallFlow, fields: Any) -> None:
+    """Raise `ValueError` if a velocity at a wall is neither zero nor the velocity of the wall.
+
+    Traced fields and traced velocities of walls are not checked. The transform refuses complex fields.
+    """
+    if isinstance(fields, Tracer) or not isinstance(fields, Array | np.ndarray) or np.iscomplexobj(fields):
+        return
+    walls: Any = flow.wall_velocities(jnp.zeros((), np.result_type(fields.dtype, np.float32)))
+    if isinstance(walls, Tracer):  # In a function that JAX traces, new arrays are tracers.
+        return
+    last = check_fft(flow.fft)[0] - 1
+    if isinstance(fields, np.ndarray):  # A large array of the host does not go to one device.
+        parts = [fields[(..., i, *[slice(None)] * flow.ndim)].astype(walls.dtype) for i in range(flow.ndim)]
+        slip, size = _slip(np, parts, np.asarray(walls), last)
+    else:
+        slip, size = _slip_on_devices(fields, walls, flow.ndim, last)
+    if slip > np.sqrt(np.finfo(walls.dtype).eps) * size:
+        raise ValueError(
+            "`fields` must have a velocity at each wall that is zero or the velocity of the wall; got a difference of "
+            f"{float(slip):.3g}. The walls move along the other axes with the velocities {walls[0].tolist()} and "
+            f"{walls[1].tolist()}. Pass `wall_velocity=...` to the equation, or change the first and the last plane of "
+            "the velocity along x."
+        )
+
+
+@eqx.filter_jit
+def _slip_on_devices(fields: Array, walls: Array, ndim: int, last: int) -> tuple[Array, Array]:
+    parts = _vector.components(fields, ndim)[:ndim]
+    return _slip(jnp, [part.astype(walls.dtype) for part in parts], walls, last)
+
+
+def _slip(xp: Any, parts: list[Any], walls: Any, last: int) -> tuple[Any, Any]:
+    """Return the largest slip at the walls, and the largest velocity.
+
+    The slip is the distance of a velocity to zero or to the velocity of the wall, whichever is nearer. `xp` is NumPy or
+    `jax.numpy`, and `last` is the number of the last plane along x.
+    """
+    ndim = len(parts)
+    x = along(np.arange(parts[0].shape[-ndim]), -ndim, parts[0].ndim)
+    slips = []
+    for axis, part in enumerate(parts):
+        for wall, place in enumerate((0, last)):
+            slip = xp.minimum(abs(part), abs(part - walls[wall, axis - 1])) if axis else abs(part)
+            slips.append(xp.max(xp.where(x == place, slip, 0)))
+    return xp.max(xp.stack(slips)), xp.max(xp.stack([xp.max(abs(part)) for part in parts]))

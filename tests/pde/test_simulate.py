@@ -170,7 +170,7 @@ def test_cfl_between_walls():
     shape = (17, 8, 8)
     bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
     fft = dops.Transform(make_mesh((2, 2)), shape=shape, bases=bases, box=dops.Box((2.0, 4.0, 4.0)), pad=True)
-    equation = pde.Channel(fft, 0.1)
+    equation = pde.Channel(fft, 0.1, wall_velocity=(0.3, 0.3))
     solver = pde.IMEXRK(equation, 0.1)
     x = 1 - np.cos(np.pi * np.arange(17) / 16)
     u = np.zeros((3, *shape))

@@ -179,6 +179,9 @@ def equations(t: dict, ndim: int) -> dict[str, pde.AbstractSplitEquation]:
         "SwiftHohenberg": pde.SwiftHohenberg(fft, 0.1),
         "Wave": pde.Wave(fft, 2.0),
         "Channel": pde.Channel(polynomials, 0.1, drive=1.0),
+        "Channel with a flow rate and moving walls": pde.Channel(
+            polynomials, 0.1, bulk_velocity=0.5, wall_velocity=(0.0, 1.0)
+        ),
         "RayleighBenard": pde.RayleighBenard(polynomials, 100.0, 1.0),
         "RayleighBenard with warm walls": pde.RayleighBenard(
             polynomials, 100.0, 1.0, bottom=jnp.ones(polynomials.decomposition.shape[1:])
@@ -194,9 +197,19 @@ def components_of(equation: pde.AbstractSplitEquation, ndim: int) -> tuple[int, 
     return (ndim,) if known is None and "Diffusion" not in type(equation).__name__ else known or ()
 
 
+def started(equation: pde.AbstractSplitEquation, fields):
+    """Return the state for fields. Between walls, the fields first become zero at the walls."""
+    if not isinstance(equation, pde.AbstractEquation):
+        shape, ndim = equation.transform.in_layout.true_shape, equation.transform.decomposition.ndim
+        x = equation.transform.bases[0].points(shape[0])
+        x = np.pad(4 * x * (1 - x), (0, fields.shape[-ndim] - len(x)))
+        fields = fields * x.reshape(-1, *[1] * (ndim - 1)).astype(fields.dtype)[(None,) * (fields.ndim - ndim)]
+    return equation.state(fields)
+
+
 def rate(equation: pde.AbstractSplitEquation, fields):
     """Return the fields of the terms of an equation."""
-    u = equation.state(fields)
+    u = started(equation, fields)
     if isinstance(equation, pde.AbstractEquation):
         return equation.fields(equation(0.0, u))
     return equation.fields(equation.nonlinear(0.0, u) + equation.resolvent(u, 0.01))
@@ -205,7 +218,7 @@ def rate(equation: pde.AbstractSplitEquation, fields):
 def stepped(solver: pde.AbstractIntegrator, fields):
     """Return the fields after two steps."""
     equation = solver.equation
-    return equation.fields(solver.rollout(equation.state(fields), 2)[0])
+    return equation.fields(solver.rollout(started(equation, fields), 2)[0])
 
 
 INTEGRATORS = {
@@ -237,7 +250,8 @@ def functions(t: dict, ndim: int) -> dict[str, Entry]:
     noise = spectral.GaussianRandomField(fft, lambda k: 1 / k)
     states, padded = pde.state_transform(fft), spectral.dealiased(fft, spectral.Pad())
     channel = equations(t, ndim)["RayleighBenard"]
-    state = lambda function: lambda u: function(channel.state(u))
+    flow_rate = pde.Channel(walls, 0.1, bulk_velocity=0.5)
+    state = lambda function: lambda u: function(started(channel, u))
     flow = lambda function: Entry(state(function), walls.in_layout, (ndim + 1,))
     return {
         "FNO": Entry(called(nn.FNO(fft, ndim, 1, width=2, modes=2, depth=1, key=KEY)), field, v),
@@ -264,6 +278,9 @@ def functions(t: dict, ndim: int) -> dict[str, Entry]:
         "Transform.volume_mean": Entry(walls.volume_mean, walls.in_layout, v),
         "divergence": flow(channel.divergence),
         "wall_slopes": flow(channel.wall_slopes),
+        "volume_means": flow(channel.volume_means),
+        "driving_force": Entry(lambda u: flow_rate.driving_force(0.0, started(flow_rate, u)), walls.in_layout, v),
+        "wall_stress": Entry(lambda u: flow_rate.wall_stress(started(flow_rate, u)), walls.in_layout, v),
         "gradient_squares": flow(channel.gradient_squares),
         "nusselt": flow(channel.nusselt),
         "plane_mean": flow(lambda u: channel.plane_mean(channel.fields(u))),

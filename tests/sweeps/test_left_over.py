@@ -15,7 +15,7 @@ import pytest
 from decompops import io, pde, plot
 from jax.sharding import NamedSharding, PartitionSpec as P
 
-from catalogue import INTEGRATORS, SIZES, components_of, equations, transforms
+from catalogue import INTEGRATORS, SIZES, components_of, equations, started, transforms
 from helpers import assert_close, make_mesh, random_field, spec_of
 
 
@@ -112,7 +112,7 @@ def check_run(name: str, kind: str, ndim: int, method: str, folder: Path) -> Non
         u = np.asarray(layout.shard(0.3 * random_field((*lead, *layout.true_shape))))
         if sizes == SIZES[ndim] and lead and lead[0] % 2 == 0:
             u = jax.device_put(u, NamedSharding(layout.mesh, P(free_axis(layout), *layout.spec)))
-        solver, state = INTEGRATORS[method](equation), equation.state(u)
+        solver, state = INTEGRATORS[method](equation), started(equation, u)
         dt = float(solver.dt)
         options = {"write": pde.Snapshots(own / "{}.h5"), "checkpoint": own / "saved", "progress": False}
         for steps in (1, 2):
