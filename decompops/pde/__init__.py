@@ -1,5 +1,6 @@
 """Partial differential equations on periodic grids and between walls, and integrators for stiff equations."""
 
+from ._buoyancy import Buoyancy as Buoyancy
 from ._burgers import Burgers as Burgers
 from ._channel import Channel as Channel
 from ._equation import (

@@ -42,8 +42,8 @@ class PassiveScalar(AbstractEquation):
     - `mean_gradient`: G, a tuple of one number for each axis. The full scalar field is `G·x + c`. The default is zero.
     - `forcing`: a function `(t, u, args)` of the whole state u, or a tuple of such functions. Each function returns the
         spectrum of a term that is added to the right-hand side, an array with the shape of u: a force on the velocity,
-        such as buoyancy, and a source of the scalars. In an incompressible flow, the pressure removes the divergence of
-        the force. The `forcing` of `equation` gets only the state of `equation`, without the scalar.
+        such as `Buoyancy`, and a source of the scalars. In an incompressible flow, the pressure removes the divergence
+        of the force. The `forcing` of `equation` gets only the state of `equation`, without the scalar.
 
     **Raises:** `TypeError` if `equation` is not an `AbstractEquation`, or if `forcing` is not a function; `ValueError`
     if the state of `equation` is not a velocity, if `diffusivity` is negative, or if `mean_gradient` does not have one
@@ -96,11 +96,11 @@ class PassiveScalar(AbstractEquation):
         return self.equation.walls
 
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
-        rest, _ = self._parts(u)
+        rest, scalar = self._parts(u)
         inner = jnp.asarray(self.equation.linear(rest))
-        inner = aligned(inner, rest) * jnp.ones_like(rest, dtype=inner.dtype)
         decay = -_vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
-        return self._join(inner, decay.astype(inner.dtype))
+        spread = lambda factor, like: aligned(factor, like) * jnp.ones_like(like, dtype=factor.dtype)
+        return self._join(spread(inner, rest), spread(decay.astype(inner.dtype), scalar))
 
     def to_diagonal(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         rest, scalar = self._parts(u)

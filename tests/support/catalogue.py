@@ -147,6 +147,7 @@ def equations(t: dict, ndim: int) -> dict[str, pde.AbstractSplitEquation]:
     velocity = (1.0, -2.0, 0.5)[:ndim]
     flow, waves = pde.NavierStokes(fft, 0.1), pde.KortewegDeVries(wide, components="vector")
     force = pde.KolmogorovForcing(fft, 1, dealiasing=None), pde.Smagorinsky(fft, 0.17, dealiasing=None)
+    buoyancy = pde.Buoyancy(fft, velocity)
     body = pde.Penalisation(fft, lambda *x: sum(jnp.abs(one - 3) for one in x) - 1, time=0.1)
     found = {
         "Advection": pde.Advection(fft, velocity, 0.1),
@@ -175,6 +176,7 @@ def equations(t: dict, ndim: int) -> dict[str, pde.AbstractSplitEquation]:
         ),
         "NavierStokes with Penalisation": pde.NavierStokes(fft, 0.1, forcing=body),
         "PassiveScalar": pde.PassiveScalar(flow, 0.1, mean_gradient=velocity),
+        "PassiveScalar with Buoyancy": pde.PassiveScalar(flow, 0.1, mean_gradient=velocity, forcing=buoyancy),
         "PassiveScalar of PassiveScalar": pde.PassiveScalar(pde.PassiveScalar(waves, 0.1), 0.2),
         "SwiftHohenberg": pde.SwiftHohenberg(fft, 0.1),
         "Wave": pde.Wave(fft, 2.0),
