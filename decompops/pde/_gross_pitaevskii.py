@@ -1,20 +1,23 @@
 """The Gross–Pitaevskii equation."""
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Inexact
+from jaxtyping import Float, Inexact
 
 from .._common.box import Number
+from .._common.broadcast import aligned
 from .._common.byte_order import device_array
 from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
+from ..spectral._mean_square import mean_square
 from ..spectral._modes import Components
 from ._equation import AbstractEquation, Time
 
@@ -25,7 +28,15 @@ class GrossPitaevskii(AbstractEquation):
     This is the cubic nonlinear Schrödinger equation, in units in which the reduced Planck constant and the mass of a
     particle are one (Gross, Nuovo Cimento 20, 1961; Pitaevskii, Sov. Phys. JETP 13, 1961). The number of particles
     `∫|ψ|²` and the energy `∫|∇ψ|²/2 + V|ψ|² + g|ψ|⁴/2` are conserved. For a density `n`, the healing length is
-    `1/√(2 g n)`.
+    `1/√(2 g n)`. `ImaginaryTime` finds ground states.
+
+    !!! example
+
+        ```python
+        x, y = fft.coordinates()
+        trap = ((x - 5) ** 2 + (y - 5) ** 2) / 2
+        equation = pde.GrossPitaevskii(fft, 1.0, potential=trap)
+        ```
 
     **Arguments:**
 
@@ -34,7 +45,7 @@ class GrossPitaevskii(AbstractEquation):
         to it.
     - `potential`: V, a real field, or a function `(t, args)` that returns a real field. The field lies on the grid on
         which products are computed. This grid is the grid of `fft`, unless `dealiasing` is `Pad`. To shard the field,
-        call `equation.products.decomposition.shard(V)`.
+        call `equation.products.decomposition.shard(V)`. For a trap, compute V from `fft.coordinates()`.
     - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default
         `Truncate(1/2)` keeps the lower half of the modes along each axis.
 
@@ -64,9 +75,37 @@ class GrossPitaevskii(AbstractEquation):
         field = self.to_grid(u)
         level = _vector.cast(self.interaction, u) * (field.real**2 + field.imag**2)
         if self.potential is not None:
-            potential = self.potential(t, args) if callable(self.potential) else self.potential
-            level = level + self._checked(potential).astype(level.dtype)
+            level = level + aligned(self._potential(t, args, level), level)
         return self.from_grid(_vector.times_unit(1j, -level, field))
+
+    def particles(self, u: Inexact[Array, "*spectrum"]) -> Float[Array, "*batch"]:
+        """Return the number of particles `∫|ψ|²` of a state: a real array of shape `(*batch,)`."""
+        return mean_square(self.transform, u) * self._volume(u)
+
+    def energies(self, u: Inexact[Array, "*spectrum"], t: Time = 0.0, args: Any = None) -> Float[Array, "*batch three"]:
+        """Return the kinetic energy, the potential energy and the energy of the interaction of a state.
+
+        The three energies are the integrals of `|∇ψ|²/2`, `V |ψ|²` and `g |ψ|⁴/2`. Their sum is conserved if V is
+        constant in time. The chemical potential of a stationary state is the sum with twice the last energy, divided by
+        `particles`.
+
+        **Arguments:** `u`, a state; `t` and `args`, for a potential that is a function.
+
+        **Returns:** a real array of shape `(*batch, 3)`.
+        """
+        field = self.to_grid(u)
+        density = field.real**2 + field.imag**2
+        kinetic = mean_square(self.transform, _vector.times(_vector.length(self.wavenumbers(u)), u)) / 2
+        trapped = self.products.volume_mean(_vector.times(self._potential(t, args, density), density))
+        repelled = self.products.volume_mean(density**2) * _vector.cast(self.interaction, u) / 2
+        return jnp.stack([kinetic, trapped, repelled], axis=-1) * self._volume(u)
+
+    def _volume(self, like: Array) -> Array:
+        return math.prod((_vector.cast(length, like) for length in self.fft.box_lengths), start=_vector.cast(1, like))
+
+    def _potential(self, t: Time, args: Any, like: Array) -> Array:
+        potential = self.potential(t, args) if callable(self.potential) else self.potential
+        return jnp.zeros((), like.dtype) if potential is None else self._checked(potential).astype(like.dtype)
 
     def _checked(self, potential: Any) -> Array:
         field, shape = device_array(potential), self.products.decomposition.padded_shape()

@@ -163,6 +163,7 @@ def equations(t: dict, ndim: int) -> dict[str, pde.AbstractSplitEquation]:
         "FisherKPP": pde.FisherKPP(fft, 0.1, 1.0, dealiasing=spectral.Mask()),
         "GrayScott": pde.GrayScott(fft, (0.1, 0.05), 0.04, 0.06),
         "GrossPitaevskii": pde.GrossPitaevskii(t["complex"], 1.0),
+        "GrossPitaevskii in ImaginaryTime": pde.ImaginaryTime(pde.GrossPitaevskii(t["complex"], 1.0), 2.0),
         "HyperDiffusion": pde.HyperDiffusion(fft, 0.1),
         "KortewegDeVries": pde.KortewegDeVries(wide),
         "KortewegDeVries of vectors": waves,
@@ -201,7 +202,7 @@ def components_of(equation: pde.AbstractSplitEquation, ndim: int) -> tuple[int, 
 
 def started(equation: pde.AbstractSplitEquation, fields):
     """Return the state for fields. Between walls, the fields first become zero at the walls."""
-    if not isinstance(equation, pde.AbstractEquation):
+    if isinstance(equation.transform.bases[0], dops.Chebyshev):
         shape, ndim = equation.transform.in_layout.true_shape, equation.transform.decomposition.ndim
         x = equation.transform.bases[0].points(shape[0])
         x = np.pad(4 * x * (1 - x), (0, fields.shape[-ndim] - len(x)))
