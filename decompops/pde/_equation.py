@@ -31,6 +31,7 @@ from ..spectral._modes import (
     wall_axes,
 )
 from ._products import AbstractProducts
+from ._wall_values import slip
 
 
 Time = Number
@@ -132,6 +133,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
 
     def state(self, fields: Shaped[Array | np.ndarray, "*fields"]) -> Inexact[Array, "*spectrum"]:
         check_components(self, fields)
+        self._check_no_flow_across_walls(fields)
         return transform_components(self.transform, fields, self.slopes, UNCHANGED)
 
     def fields(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
@@ -188,6 +190,23 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
         keep_if_traced(self, u)
         self.check(u)
         return _rate(self, t, u, args)
+
+    def _check_no_flow_across_walls(self, fields: Any) -> None:
+        """Raise `ValueError` if a velocity across a wall would be lost, because its basis is zero at the wall."""
+        shape = check_fft(self.fft)
+        points = {axis: self.fft.bases[axis].points(shape[axis]) for axis in wall_axes(self.fft)}
+        on_walls = {axis: [i for i in (0, -1) if x[i] in (0, 1)] for axis, x in points.items()}
+        places = tuple(
+            (component, axis - len(shape), i % shape[axis])
+            for component, axes in enumerate(self.slopes)
+            for axis in axes
+            for i in on_walls.get(axis, ())
+        )
+        if places and (gap := slip(fields, len(shape), places)):
+            raise ValueError(
+                f"`fields` of `{type(self).__name__}` must have no velocity across walls; got {gap:.3g} at a wall. Set "
+                "each component of the velocity to zero at the walls along its axis."
+            )
 
     def _check_walls(self) -> None:
         shape = check_fft(self.fft)

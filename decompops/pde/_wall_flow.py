@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,6 +24,7 @@ from ..spectral._check import check_fft
 from ._equation import AbstractSplitEquation, check_components
 from ._products import AbstractProducts
 from ._stokes import WallModes
+from ._wall_values import slip
 
 
 # The velocities of both walls along y, or along each axis of the walls.
@@ -86,7 +86,15 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
         the first implicit step.
         """
         check_components(self, fields)
-        _check_slip(self, fields)
+        last = check_fft(self.fft)[0] - 1
+        velocities = jnp.pad(self.wall_velocities(jnp.zeros(())), ((0, 0), (1, 0)))  # No fluid crosses a wall.
+        places = tuple((axis, -self.ndim, place) for place in (0, last) for axis in range(self.ndim))
+        if gap := slip(fields, self.ndim, places, velocities.ravel()):
+            raise ValueError(
+                "`fields` must have a velocity at each wall that is zero or the velocity of the wall; got a difference "
+                f"of {gap:.3g}. The walls have the velocities {velocities.tolist()}. Pass `wall_velocity=...` to the "
+                "equation, or change the first and the last plane of the velocity along x."
+            )
         return self.transform(fields)
 
     def fields(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
@@ -203,50 +211,3 @@ def _check_wall_velocity(value: Any, ndim: int) -> None:
         )
     if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)) and not np.all(np.isfinite(velocity)):
         raise ValueError(f"`wall_velocity` must be finite; got {value!r}.")
-
-
-def _check_slip(flow: AbstractWallFlow, fields: Any) -> None:
-    """Raise `ValueError` if a velocity at a wall is neither zero nor the velocity of the wall.
-
-    Traced fields and traced velocities of walls are not checked. The transform refuses complex fields.
-    """
-    if isinstance(fields, Tracer) or not isinstance(fields, Array | np.ndarray) or np.iscomplexobj(fields):
-        return
-    walls: Any = flow.wall_velocities(jnp.zeros((), np.result_type(fields.dtype, np.float32)))
-    if isinstance(walls, Tracer):  # In a function that JAX traces, new arrays are tracers.
-        return
-    last = check_fft(flow.fft)[0] - 1
-    if isinstance(fields, np.ndarray):  # A large array of the host does not go to one device.
-        parts = [fields[(..., i, *[slice(None)] * flow.ndim)].astype(walls.dtype) for i in range(flow.ndim)]
-        slip, size = _slip(np, parts, np.asarray(walls), last)
-    else:
-        slip, size = _slip_on_devices(fields, walls, flow.ndim, last)
-    if slip > np.sqrt(np.finfo(walls.dtype).eps) * size:
-        raise ValueError(
-            "`fields` must have a velocity at each wall that is zero or the velocity of the wall; got a difference of "
-            f"{float(slip):.3g}. The walls move along the other axes with the velocities {walls[0].tolist()} and "
-            f"{walls[1].tolist()}. Pass `wall_velocity=...` to the equation, or change the first and the last plane of "
-            "the velocity along x."
-        )
-
-
-@eqx.filter_jit
-def _slip_on_devices(fields: Array, walls: Array, ndim: int, last: int) -> tuple[Array, Array]:
-    parts = _vector.components(fields, ndim)[:ndim]
-    return _slip(jnp, [part.astype(walls.dtype) for part in parts], walls, last)
-
-
-def _slip(xp: Any, parts: list[Any], walls: Any, last: int) -> tuple[Any, Any]:
-    """Return the largest slip at the walls, and the largest velocity.
-
-    The slip is the distance of a velocity to zero or to the velocity of the wall, whichever is nearer. `xp` is NumPy or
-    `jax.numpy`, and `last` is the number of the last plane along x.
-    """
-    ndim = len(parts)
-    x = along(np.arange(parts[0].shape[-ndim]), -ndim, parts[0].ndim)
-    slips = []
-    for axis, part in enumerate(parts):
-        for wall, place in enumerate((0, last)):
-            slip = xp.minimum(abs(part), abs(part - walls[wall, axis - 1])) if axis else abs(part)
-            slips.append(xp.max(xp.where(x == place, slip, 0)))
-    return xp.max(xp.stack(slips)), xp.max(xp.stack([xp.max(abs(part)) for part in parts]))

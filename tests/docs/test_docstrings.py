@@ -53,6 +53,7 @@ STATE = "u = pde.NavierStokes(fft, 1e-3).state(velocity)"
 FLAT = "fft = dops.FFT2D(mesh, axes='x', shape=(16, 16), real=True); velocity = jnp.ones((2, 16, 16))"
 SOLVER = "solver = pde.ETDRK(pde.NavierStokes(fft, 1e-3), 0.01)"
 MOVING = "pm = particles.ParticleMesh(fft.decomposition); p = pm.lattice()"
+CONDENSATE = "fft = dops.FFT2D(mesh, axes='x', shape=(16, 16), box=dops.Box(10.0))"
 PARTICLES = "positions, m = np.random.default_rng(0).random((20, 3)), np.ones(20); field = velocity"
 # `prepared` does not define all names that these examples use. This code defines the missing names.
 GIVEN = {
@@ -82,6 +83,8 @@ GIVEN = {
     "particles/_nufft_type3.py::NUFFTType3": f"{PARTICLES}; dec, c, wavenumbers = fft.decomposition, m, positions",
     "particles/_particles.py::Particles": f"{PARTICLES}; {MOVING}; v = dt = 1",
     "pde/_channel.py::Channel": "velocity = np.zeros((3, 17, 16, 16))",
+    "pde/_gross_pitaevskii.py::GrossPitaevskii": CONDENSATE,
+    "pde/_imaginary_time.py::ImaginaryTime": CONDENSATE,
     "pde/_equation.py::state_transform": "field = velocity",
     "pde/_passive_scalar.py::PassiveScalar": "c = u",
     "pde/_rayleigh_benard.py::RayleighBenard": "fields = np.zeros((3, 16, 16))",

@@ -101,6 +101,12 @@ derivative = helmholtz(x)[1] + q * (second * np.cosh(q * x) - first * np.cosh(q 
 np.testing.assert_allclose(transform.decomposition.gather(u), exact, atol=1e-5)
 np.testing.assert_allclose(transform.decomposition.gather(slope), derivative, atol=1e-3)
 """
+COUETTE = """
+linear = np.asarray(across).ravel() / 2
+np.testing.assert_allclose(profile, linear, atol=1e-4)
+np.testing.assert_allclose(stress, [0.05, -0.05], atol=1e-4)
+np.testing.assert_allclose(force, 0, atol=1e-4)
+"""
 NETWORK = """
 assert prediction.shape == (3, 32, 32, 32)
 """
@@ -112,7 +118,7 @@ assert sum(part.size for part in moments) == 2 * count
 assert all(part.sharding.mesh == there.decomposition.mesh for part in moments)
 """
 CHECKS = (OPERATORS, STATISTICS, FLOW, HISTORY, GRADIENT, FORCED, BUOYANT, BODY, STIRRED, WALLS, POLYNOMIALS)
-CHECKS += (NETWORK, MOVED)
+CHECKS += (COUETTE, NETWORK, MOVED)
 CODE = blocks("docs/solvers.md")
 CHECKED = [code + check for code, check in zip(CODE, CHECKS)]
 

@@ -78,7 +78,7 @@ SUBPACKAGES = {
     dops.plot: {"curves", "panels", "projection", "slice", "spectrum"},
     dops.pde: {
         *("AbstractEquation", "AbstractIntegrator", "AbstractSplitEquation", "Advection", "AllenCahn", "Burgers"),
-        *("Channel", "RayleighBenard"),
+        *("Buoyancy", "Channel", "ImaginaryTime", "RayleighBenard"),
         *("CahnHilliard", "Diffusion", "Dispersion", "ETDRK", "FisherKPP", "GrayScott", "GrossPitaevskii", "History"),
         *("HyperDiffusion", "IMEXRK", "KolmogorovForcing", "KortewegDeVries", "KuramotoSivashinsky"),
         *("KuramotoSivashinskyConservative", "NavierStokes", "PassiveScalar", "Penalisation", "RealSpace", "SBDF"),

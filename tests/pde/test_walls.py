@@ -52,6 +52,19 @@ def test_walls_need_a_box(name):
     EQUATIONS[name](walls.replace(box=dops.Box((1.0, 2.0, 3.0))))
 
 
+def test_velocities_across_walls_are_never_lost():
+    """On a grid with points on the walls, `state` refuses a velocity across the walls, and keeps one along them."""
+    bases = dops.Fourier(half=True), dops.Cosine(1)
+    fft = dops.Transform(make_mesh((2,)), bases=bases, shape=(8, 9), axes="x", box=dops.Box(1.0), pad=True)
+    along, across = np.zeros((2, 2, 8, 9))
+    along[0], across[1] = 1.0, np.cos(np.linspace(0, np.pi, 9))
+    for equation in (pde.NavierStokes(fft, 0.1), pde.Burgers(fft, 0.1)):
+        for place in (np.asarray, fft.decomposition.shard):
+            assert_close(fft.decomposition.gather(equation.fields(equation.state(place(along)))), along, 1e-12)
+            with pytest.raises(ValueError, match="must have no velocity across walls; got 1 at a wall"):
+                equation.state(place(across))
+
+
 def test_spectra_of_cosines_are_real():
     fft = dops.Transform(make_mesh((2, 2)), bases=(dops.Cosine(2), dops.Cosine(2)), shape=(8, 8), box=dops.Box())
     equation = pde.NavierStokes(fft, 0.1)
