@@ -31,7 +31,7 @@ class ImaginaryTime(AbstractSplitEquation):
         trap = ((x - 5) ** 2 + (y - 5) ** 2) / 2  # the energy of a particle at the distance one from the centre is 1/2
         equation = pde.GrossPitaevskii(fft, 1.0, potential=trap)
         relaxation = pde.ImaginaryTime(equation, particles=1.0)
-        ground, _ = pde.IMEXRK(relaxation, dt=0.02).rollout(relaxation.state(jnp.exp(-trap) + 0j), 500)
+        ground, _ = pde.IMEXRK(relaxation, dt=0.02).rollout(relaxation.state(jnp.exp(-trap).astype(complex)), 500)
         energy = equation.energies(ground).sum()
         ```
 
