@@ -103,7 +103,7 @@ np.testing.assert_allclose(transform.decomposition.gather(slope), derivative, at
 """
 COUETTE = """
 linear = np.asarray(across).ravel() / 2
-np.testing.assert_allclose(profile[:33], linear, atol=1e-4)
+np.testing.assert_allclose(np.asarray(profile)[:33], linear, atol=1e-4)
 np.testing.assert_allclose(stress, [0.05, -0.05], atol=1e-4)
 np.testing.assert_allclose(force, 0, atol=1e-4)
 """
