@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -134,13 +133,10 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
 
     def volume_means(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*means"]:
         """Return the volume mean of each component of a state: a real array of shape `(*batch, components)`."""
-        k = np.arange(u.shape[-self.ndim])
-        even = np.where(k % 2, 0, k)
-        means = along(np.where(k % 2, 0, 1 / (1.0 - even**2)), -self.ndim, u.ndim)  # The mean of each polynomial.
-        terms = _vector.times(jnp.asarray(means, jnp.finfo(u.dtype).dtype), u) * aligned(
-            _vector.inverse(self.one(u)), u
-        )
-        return jnp.sum(jnp.real(terms), axis=tuple(range(-self.ndim, 0)))
+        k, inverse = np.arange(u.shape[-self.ndim]), aligned(_vector.inverse(self.one(u)), u)
+        means = 1 / (1.0 - np.where(k % 2, 0, k) ** 2) * (k % 2 == 0)  # The mean of each Chebyshev polynomial.
+        means = jnp.asarray(along(means, -self.ndim, u.ndim), jnp.finfo(u.dtype).dtype)
+        return jnp.sum(jnp.real(_vector.times(means, u) * inverse), axis=tuple(range(-self.ndim, 0)))
 
     def plane_mean(self, fields: Shaped[Array, "*field"]) -> Shaped[Array, "*profile"]:
         """Return the mean of fields over each plane parallel to the walls, of shape `(*batch, nx)`.
@@ -168,11 +164,11 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
 
     def wall_velocities(self, like: Inexact[Array, "*array"]) -> Real[Array, "2 along"]:
         """Return the velocities of both walls along each axis but the first, in the precision of `like`."""
-        dtype, along = jnp.finfo(like.dtype).dtype, self.ndim - 1
+        dtype = jnp.finfo(like.dtype).dtype
         if self.wall_velocity is None:
-            return jnp.zeros((2, along), dtype)
+            return jnp.zeros((2, self.ndim - 1), dtype)
         velocity = jnp.asarray(self.wall_velocity, dtype)
-        return velocity if velocity.ndim == 2 else jnp.pad(velocity[:, None], ((0, 0), (0, along - 1)))
+        return velocity if velocity.ndim == 2 else jnp.pad(velocity[:, None], ((0, 0), (0, self.ndim - 2)))
 
     def moving_walls(self, like: Inexact[Array, "*spectrum"]) -> list[Array] | None:
         """Return the velocities of the walls as `stokes` takes them."""
@@ -198,16 +194,14 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
 
 
 def _check_wall_velocity(value: Any, ndim: int) -> None:
-    shapes = (2,), (2, ndim - 1)
     try:
         velocity = jnp.asarray(value)
-        valid = velocity.shape in shapes and not jnp.iscomplexobj(velocity)
     except (TypeError, ValueError):  # The tuples have different lengths, or hold other objects.
-        valid = False
-    if not valid:
+        velocity = jnp.zeros(())
+    if velocity.shape not in ((2,), (2, ndim - 1)) or jnp.iscomplexobj(velocity):
         raise ValueError(
             f"`wall_velocity` must be two numbers, the velocities of the walls along y, or two tuples of {ndim - 1} "
             f"numbers, one for each axis along the walls; got {brief(value)}."
         )
-    if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)) and not np.all(np.isfinite(velocity)):
+    if not isinstance(velocity, Tracer) and not np.all(np.isfinite(velocity)):
         raise ValueError(f"`wall_velocity` must be finite; got {value!r}.")
