@@ -21,12 +21,14 @@ from ._kuramoto_sivashinsky import (
     KuramotoSivashinskyConservative as KuramotoSivashinskyConservative,
 )
 from ._navier_stokes import NavierStokes as NavierStokes
+from ._ornstein_uhlenbeck import OrnsteinUhlenbeckForcing as OrnsteinUhlenbeckForcing
 from ._passive_scalar import PassiveScalar as PassiveScalar
 from ._penalisation import Penalisation as Penalisation
 from ._phase_field import AllenCahn as AllenCahn, CahnHilliard as CahnHilliard, SwiftHohenberg as SwiftHohenberg
 from ._rayleigh_benard import RayleighBenard as RayleighBenard
 from ._reaction import FisherKPP as FisherKPP, GrayScott as GrayScott
 from ._sbdf import SBDF as SBDF
+from ._shell_forcing import LinearForcing as LinearForcing, PowerForcing as PowerForcing
 from ._simulate import (
     NotFinite as NotFinite,
     Simulation as Simulation,

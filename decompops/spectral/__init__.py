@@ -42,4 +42,12 @@ from ._spectra import (
     power_spectrum as power_spectrum,
 )
 from ._tridiagonal import tridiagonal_solve as tridiagonal_solve
+from ._turbulence import (
+    EnergyTransfer as EnergyTransfer,
+    StructureFunctions as StructureFunctions,
+    TurbulenceScales as TurbulenceScales,
+    energy_transfer as energy_transfer,
+    structure_functions as structure_functions,
+    turbulence_scales as turbulence_scales,
+)
 from ._variable import VariableLaplacian as VariableLaplacian

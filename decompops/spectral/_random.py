@@ -17,6 +17,7 @@ from jaxtyping import Float, Key, UInt32
 
 from .._common.box import Box
 from .._common.check import check_key
+from .._common.keys import threefry
 from .._common.remember import keep_if_traced
 from .._common.sharding import manual_axes, mesh_in_context, mesh_with_devices, on_devices_of
 from .._core.decomposition import Decomposition
@@ -141,18 +142,6 @@ def _white_noise(dec: Decomposition, key: Array, dtype: np.dtype) -> Array:
         # the numbers do not depend on the mesh, and each device draws its block alone.
         cells = enumerate(layout.block_shape[:-1])
         axes = [jnp.arange(n, dtype=np.int32) + first_cell(layout, axis) for axis, n in cells]
-        return lines(_threefry(key), axes)
+        return lines(threefry(key), axes)
 
     return over_grid(dec, block, key, PartitionSpec(), layout.spec)
-
-
-def _threefry(key: Array) -> Array:
-    """Return a key of the implementation "threefry2x32", which is `key` itself if it has this implementation.
-
-    Under `vmap`, the numbers of other implementations depend on the number of keys. So they would differ on each mesh.
-    """
-    key = key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
-    if jax.random.key_impl(key) == "threefry2x32":
-        return key
-    words = jax.random.key_data(key).ravel()
-    return functools.reduce(jax.random.fold_in, words, jax.random.key(0, impl="threefry2x32"))

@@ -56,6 +56,8 @@ SUBPACKAGES = {
         "YukawaKernel",
         *("Bispectrum", "CorrelationFunction", "EnergySpectrum", "bispectrum", "correlation_function"),
         *("cross_spectrum", "energy_spectrum", "power_multipoles"),
+        *("EnergyTransfer", "StructureFunctions", "TurbulenceScales"),
+        *("energy_transfer", "structure_functions", "turbulence_scales"),
     },
     dops.io: {"Checkpoints", "Snapshot", "Writer", "read", "write", "write_series"},
     dops.mpmd: {
@@ -83,6 +85,7 @@ SUBPACKAGES = {
         *("HyperDiffusion", "IMEXRK", "KolmogorovForcing", "KortewegDeVries", "KuramotoSivashinsky"),
         *("KuramotoSivashinskyConservative", "NavierStokes", "PassiveScalar", "Penalisation", "RealSpace", "SBDF"),
         "Smagorinsky",
+        *("LinearForcing", "OrnsteinUhlenbeckForcing", "PowerForcing"),
         *("SwiftHohenberg", "VorticityNavierStokes", "Wave"),
         *("AbstractStepControl", "CFL", "ErrorControl", "NotFinite", "Simulation", "Snapshots", "StepTooShort"),
         *("simulate", "state_transform"),

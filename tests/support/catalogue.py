@@ -148,6 +148,8 @@ def equations(t: dict, ndim: int) -> dict[str, pde.AbstractSplitEquation]:
     flow, waves = pde.NavierStokes(fft, 0.1), pde.KortewegDeVries(wide, components="vector")
     force = pde.KolmogorovForcing(fft, 1, dealiasing=None), pde.Smagorinsky(fft, 0.17, dealiasing=None)
     buoyancy = pde.Buoyancy(fft, velocity)
+    drive = pde.LinearForcing(fft, 0.1), pde.PowerForcing(fft, 0.1, (1.0, 1.0))
+    drive += (pde.OrnsteinUhlenbeckForcing(fft, KEY, amplitude=0.1, time=0.2, shell=(1.0, 1.0)),)
     body = pde.Penalisation(fft, lambda *x: sum(jnp.abs(one - 3) for one in x) - 1, time=0.1)
     found = {
         "Advection": pde.Advection(fft, velocity, 0.1),
@@ -174,6 +176,9 @@ def equations(t: dict, ndim: int) -> dict[str, pde.AbstractSplitEquation]:
         "NavierStokes, masked": pde.NavierStokes(fft, 0.1, dealiasing=spectral.Mask()),
         "NavierStokes with KolmogorovForcing and Smagorinsky": pde.NavierStokes(
             fft, 0.1, drag=0.1, forcing=force, dealiasing=None
+        ),
+        "NavierStokes with LinearForcing, PowerForcing and OrnsteinUhlenbeckForcing": pde.NavierStokes(
+            fft, 0.1, forcing=drive
         ),
         "NavierStokes with Penalisation": pde.NavierStokes(fft, 0.1, forcing=body),
         "PassiveScalar": pde.PassiveScalar(flow, 0.1, mean_gradient=velocity),
@@ -266,6 +271,11 @@ def functions(t: dict, ndim: int) -> dict[str, Entry]:
         "cross_spectrum": Entry(lambda u: spectral.cross_spectrum(fft, u, 2 * u).power, field, v),
         "power_multipoles": Entry(lambda u: spectral.power_multipoles(fft, u, axis="x").power, field, v),
         "energy_spectrum": Entry(lambda u: spectral.energy_spectrum(fft, u).energy, field, v),
+        "energy_transfer": Entry(lambda u: spectral.energy_transfer(fft, u).transfer, field, v),
+        "turbulence_scales": Entry(lambda u: spectral.turbulence_scales(fft, u, 0.1).reynolds, field, v),
+        "structure_functions": Entry(
+            lambda u: spectral.structure_functions(fft, u, (1, 2), axes="x").longitudinal, field, v
+        ),
         "correlation_function": Entry(lambda u: spectral.correlation_function(fft, u).correlation, field, v),
         "bispectrum": Entry(lambda u: spectral.bispectrum(fft, u, (0.5, 1.5)).bispectrum, field),
         "plane_spectra": Entry(lambda u: spectral.plane_spectra(walls, u).power, walls.in_layout, v),
