@@ -1,5 +1,6 @@
 """The incompressible Navier–Stokes equations."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -67,20 +68,31 @@ class NavierStokes(AbstractEquation):
         return -decay - _vector.cast(self.drag, u)
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        nabla = self.nabla(u)
-        ndim = nabla.ndim
+        ndim = self.fft.decomposition.ndim
         velocity = _vector.components(self.to_grid(u, slope_axes("vector", ndim)), ndim)
-        last = velocity[-1] ** 2
-
-        def flux(i: int, j: int) -> Array | None:
-            # The last entry of the diagonal is subtracted from the whole diagonal. This changes the force by a
-            # gradient, which the pressure absorbs.
-            if i != j:
-                return -velocity[i] * velocity[j]
-            return last - velocity[i] ** 2 if i < ndim - 1 else None
-
-        force = nabla.divergence_of_tensor(symmetric_from_grid(self, flux, ndim))
-        return nabla.projection(add_forcing(force, self.forcing, t, u, args))
+        return momentum_rate(self, lambda i, j: velocity[i] * velocity[j], t, u, args)
 
     def admissible(self, rate: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         return self.nabla(rate).projection(rate)
+
+
+def momentum_rate(
+    equation: NavierStokes, flux: Callable[[int, int], Array], t: Time, u: Array, args: Any
+) -> Inexact[Array, "*spectrum"]:
+    """Return the rate of change of the velocity u by a symmetric flux of momentum, by the forces and by the pressure.
+
+    `flux(i, j)` returns an entry of the flux on the grid of products.
+    """
+    nabla = equation.nabla(u)
+    ndim = nabla.ndim
+    last = flux(ndim - 1, ndim - 1)
+
+    def traceless(i: int, j: int) -> Array | None:
+        # The last entry of the diagonal is subtracted from the whole diagonal. This changes the force by a gradient,
+        # which the pressure absorbs.
+        if i != j:
+            return -flux(i, j)
+        return last - flux(i, i) if i < ndim - 1 else None
+
+    force = nabla.divergence_of_tensor(symmetric_from_grid(equation, traceless, ndim))
+    return nabla.projection(add_forcing(force, equation.forcing, t, u, args))

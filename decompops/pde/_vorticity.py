@@ -15,6 +15,7 @@ from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ..spectral._modes import Components
 from ._equation import AbstractEquation, Time
 from ._forcing import Forcing, add_forcing, check_forcing
+from ._products import AbstractProducts
 
 
 class VorticityNavierStokes(AbstractEquation):
@@ -58,10 +59,21 @@ class VorticityNavierStokes(AbstractEquation):
         return -decay - _vector.cast(self.drag, u)
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        nabla = self.nabla(u)
-        stream = -_vector.inverse_laplacian(self.wavenumbers(u), u)
-        a, b = _vector.components(self.to_grid(nabla.curl_of_axial(stream)), 2)
-        mixed, normal = _vector.components(self.from_grid(_vector.stack((a * b, b**2 - a**2), 2)), 2)
-        kx, ky = nabla.k
-        rate = _vector.times(kx**2 - ky**2, mixed) + _vector.times(kx * ky, normal)
+        (rate,) = advected(self, -_vector.inverse_laplacian(self.wavenumbers(u), u))
         return add_forcing(rate, self.forcing, t, u, args)
+
+
+def advected(equation: AbstractProducts, stream: Array, *scalars: Array) -> _vector.Parts:
+    """Return the spectra of `-(u·∇)ω` and of `-(u·∇)c` for each scalar c, from the spectra of ψ and of the scalars.
+
+    ψ is the stream function of the velocity `u = (∂ψ/∂y, -∂ψ/∂x)` and of the vorticity `ω = -∇²ψ`.
+    """
+    nabla = equation.nabla(stream)
+    velocity = _vector.components(nabla.curl_of_axial(stream), 2)
+    a, b, *carried = _vector.components(equation.to_grid(_vector.stack((*velocity, *scalars), 2)), 2)
+    products = (a * b, b**2 - a**2, *(speed * scalar for scalar in carried for speed in (a, b)))
+    mixed, normal, *fluxes = _vector.components(equation.from_grid(_vector.stack(products, 2)), 2)
+    kx, ky = nabla.k
+    rate = _vector.times(kx**2 - ky**2, mixed) + _vector.times(kx * ky, normal)
+    pairs = zip(fluxes[::2], fluxes[1::2])
+    return (rate, *(-nabla.divergence(_vector.stack(pair, 2)) for pair in pairs))

@@ -180,6 +180,10 @@ def equations(t: dict, ndim: int) -> dict[str, pde.AbstractSplitEquation]:
         "NavierStokes with LinearForcing, PowerForcing and OrnsteinUhlenbeckForcing": pde.NavierStokes(
             fft, 0.1, forcing=drive
         ),
+        "NavierStokes with Coriolis": pde.NavierStokes(
+            fft, 0.1, forcing=pde.Coriolis(fft, velocity if ndim == 3 else (1.0,))
+        ),
+        "Magnetohydrodynamics": pde.Magnetohydrodynamics(flow, 0.1),
         "NavierStokes with Penalisation": pde.NavierStokes(fft, 0.1, forcing=body),
         "PassiveScalar": pde.PassiveScalar(flow, 0.1, mean_gradient=velocity),
         "PassiveScalar with Buoyancy": pde.PassiveScalar(flow, 0.1, mean_gradient=velocity, forcing=buoyancy),
@@ -197,6 +201,9 @@ def equations(t: dict, ndim: int) -> dict[str, pde.AbstractSplitEquation]:
     }
     if ndim == 2:
         found["VorticityNavierStokes"] = pde.VorticityNavierStokes(fft, 0.1)
+        found["QuasiGeostrophic"] = pde.QuasiGeostrophic(fft, 0.1, 1.0, 1.0)
+        found["ShallowWater"] = pde.ShallowWater(fft, 2.0, coriolis=1.0, viscosity=0.1)
+        found["HasegawaWakatani"] = pde.HasegawaWakatani(fft, 1.0, diffusivity=0.1)
     return found
 
 
