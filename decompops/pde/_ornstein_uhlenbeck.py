@@ -55,8 +55,8 @@ class OrnsteinUhlenbeckForcing(AbstractSpectral):
     is interrupted continues with it. If the correlation time is much shorter than the time scales of the flow, the
     force injects the mean power `amplitude² · time`, otherwise less.
 
-    The values are exact at 128 times in each correlation time, and linear between them. Each evaluation draws about a
-    dozen numbers for each mode of a cube around the shell, on every device. So the shell should be at large scales.
+    The values are exact at 128 times in each correlation time, and linear between them. Each evaluation draws 14 random
+    numbers for each number in the modes of the shell, on every device. So the shell should be at large scales.
 
     !!! example
 
@@ -114,13 +114,17 @@ class OrnsteinUhlenbeckForcing(AbstractSpectral):
         transform, highest = self.transform, _highest(self.fft, self.shell)
         ndim, (k, inside) = len(highest), _cube(self.fft, self.shell, highest)
         dtype = jnp.finfo(u.dtype).dtype
-        noise = _process(self.key, jnp.asarray(t, dtype) / _vector.cast(self.time, u), (2, ndim, *inside.shape), dtype)
-        # One of the `ndim` components, along k, is projected out.
-        scale = size_of_constant(transform) / math.sqrt((ndim - 1) * np.count_nonzero(inside))
-        noise = _vector.times(jnp.asarray(inside * scale, dtype) * _vector.cast(self.amplitude, u), noise)
-        values = lax.complex(noise[0], noise[1])
-        # The modes k and -k of a real field are complex conjugates.
-        values = (values + jnp.conj(jnp.flip(values, range(1, ndim + 1)))) / 2
+        # Of the modes k and -k, only one is drawn: for real fields, they are complex conjugates. In the flat list of
+        # the modes of the cube, the two have equal distances from the two ends.
+        modes, last = np.flatnonzero(inside), inside.size - 1
+        modes = modes[len(modes) // 2 :]
+        noise = _process(self.key, jnp.asarray(t, dtype) / _vector.cast(self.time, u), (2, ndim, len(modes)), dtype)
+        # One of the `ndim` components, along k, is projected out. The real and the imaginary part share the variance.
+        scale = size_of_constant(transform) / math.sqrt(4 * (ndim - 1) * len(modes))
+        noise = noise * (_vector.cast(scale, u) * _vector.cast(self.amplitude, u))
+        drawn = lax.complex(noise[0], noise[1])
+        values = jnp.zeros((ndim, inside.size), drawn.dtype).at[:, modes].set(drawn)
+        values = values.at[:, last - modes].set(jnp.conj(drawn)).reshape(ndim, *inside.shape)
         nabla = _vector.Nabla(tuple(jnp.asarray(one, dtype) for one in k), (1j,) * ndim)
         values = nabla.curl(values)[None] if self.of == "vorticity" else nabla.projection(values)
         force = _placed(transform, values, highest)
@@ -160,26 +164,29 @@ def _process(words: tuple[Any, Any], s: Array, shape: tuple[int, ...], dtype: An
     key = jax.random.wrap_key_data(jnp.stack([jnp.asarray(word) for word in words]), impl="threefry2x32")
     span = jnp.floor(s / SPAN)
     number, place = span.astype(np.int32), s / SPAN - span
+    # After n bisections, the time is in this one of 2ⁿ intervals.
+    interval = jnp.floor(place * jnp.asarray(2.0 ** np.arange(BISECTIONS + 1), dtype)).astype(np.int32)
 
-    def draw(span: Array, node: Array) -> Array:
+    def draw(numbers: tuple[Array, Array]) -> Array:
+        span, node = numbers
         return jax.random.normal(jax.random.fold_in(jax.random.fold_in(key, span), node), shape, dtype)
 
+    # The ends of spans have the node 0. Interval i after n bisections has its middle at the node 2ⁿ + i.
+    nodes = jnp.concatenate([jnp.zeros(2, np.int32), 2 ** np.arange(BISECTIONS, dtype=np.int32) + interval[:-1]])
+    # A loop, because XLA takes three times as long to compile several draws at once.
+    draws = lax.map(draw, (jnp.full_like(nodes, number).at[1].add(1), nodes))
     lengths = SPAN / 2.0 ** np.arange(BISECTIONS)
     weights = jnp.asarray(1 / (2 * np.cosh(lengths / 2)), dtype)
     deviations = jnp.asarray(np.sqrt(np.tanh(lengths / 2)), dtype)
 
-    def bisect(carried: tuple, level: tuple) -> tuple:
-        left, right, place, node = carried
-        weight, deviation = level
-        middle = weight * (left + right) + deviation * draw(number, node)
-        later = place >= 0.5
-        left, right = jnp.where(later, middle, left), jnp.where(later, right, middle)
-        return (left, right, 2 * place - later.astype(dtype), 2 * node + later.astype(np.int32)), None
+    def bisect(ends: tuple, level: tuple) -> tuple:
+        (left, right), (weight, deviation, noise, later) = ends, level
+        middle = weight * (left + right) + deviation * noise
+        return (jnp.where(later, middle, left), jnp.where(later, right, middle)), None
 
-    end = jnp.zeros((), np.int32)  # The ends of spans have the node 0, and the middle of a span has the node 1.
-    start = draw(number, end), draw(number + 1, end), place, end + 1
-    (left, right, place, _), _ = lax.scan(bisect, start, (weights, deviations))
-    return left + place * (right - left)
+    later = interval[1:] % 2 == 1
+    (left, right), _ = lax.scan(bisect, (draws[0], draws[1]), (weights, deviations, draws[2:], later))
+    return left + (place * 2.0**BISECTIONS - interval[-1].astype(dtype)) * (right - left)
 
 
 def _placed(transform: AbstractTransform, values: Array, highest: Sequence[int]) -> Array:
