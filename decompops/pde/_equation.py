@@ -72,6 +72,17 @@ class AbstractSplitEquation(eqx.Module):
     def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
         """Return the solution v of `v - h L v = u`, for a nonnegative time `h`."""
 
+    def speeds(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"] | None:
+        """Return the speeds that limit a time step: one for each axis of the grid, at each point.
+
+        `CFL` calls this method. By default, the speeds are the velocity: the first components of `fields(u)`. An
+        equation without enough components returns `None`. An equation whose first components are not a velocity, or
+        whose nonlinear term has faster waves, overrides this method.
+        """
+        structure = self.in_structure
+        components = structure.components
+        return None if components is None or len(components) != 1 or components[0] < structure.ndim else self.fields(u)
+
     def check(self, u: Any) -> None:
         """Raise `TypeError` or `ValueError` unless `u` is a state of this equation."""
         try:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Inexact
+from jaxtyping import Inexact, Shaped
 
 from .._common.box import Number
 from .._common.broadcast import aligned
@@ -18,7 +18,7 @@ from ..spectral._modes import Components
 from ._equation import AbstractEquation, Time
 from ._forcing import Forcing, add_forcing, check_forcing
 from ._symbols import fourth_power
-from ._vorticity import advected
+from ._vorticity import advected, velocity_of
 
 
 class HasegawaWakatani(AbstractEquation):
@@ -75,6 +75,10 @@ class HasegawaWakatani(AbstractEquation):
         k = self.wavenumbers(u)
         fast = _vector.cast(self.hyper_diffusivity, u) * fourth_power(k, True)
         return -_vector.cast(self.diffusivity, u) * _vector.squared(k) - fast
+
+    def speeds(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
+        """Return the velocity of a state."""
+        return velocity_of(self, -_vector.inverse_laplacian(self.wavenumbers(u), _vector.components(u, 2)[0]))
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         vorticity, density = _vector.components(u, 2)

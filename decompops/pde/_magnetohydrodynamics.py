@@ -3,7 +3,7 @@
 from typing import Any
 
 from jax import Array
-from jaxtyping import Inexact
+from jaxtyping import Inexact, Shaped
 
 from .._common.box import Number
 from .._common.check import check_number
@@ -89,6 +89,12 @@ class Magnetohydrodynamics(AbstractEquation):
         turned = [v[i] * b[j] - v[j] * b[i] for i, j in _vector.planes(ndim)]
         force = self.from_grid(_vector.stack(turned, ndim) if ndim == 3 else turned[0])
         return _vector.joined((rate, self.nabla(u).curl_of_axial(force)), ndim)
+
+    def speeds(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
+        """Return the speeds of Alfvén waves: the sum of the absolute values of u and b, for each axis."""
+        ndim = self.fft.decomposition.ndim
+        parts = [abs(part) for part in _vector.components(self.fields(u), ndim)]
+        return _vector.stack((v + b for v, b in zip(parts[:ndim], parts[ndim:])), ndim)
 
     def admissible(self, rate: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         ndim, nabla = self.fft.decomposition.ndim, self.nabla(rate)

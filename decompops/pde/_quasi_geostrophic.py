@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 from jax import Array, lax
-from jaxtyping import Inexact
+from jaxtyping import Inexact, Shaped
 
 from .._common.box import Number
 from .._common.check import check_number
@@ -15,7 +15,7 @@ from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ..spectral._modes import Components
 from ._equation import AbstractEquation, Time
 from ._forcing import Forcing, add_forcing, check_forcing
-from ._vorticity import advected
+from ._vorticity import advected, velocity_of
 
 
 class QuasiGeostrophic(AbstractEquation):
@@ -71,6 +71,10 @@ class QuasiGeostrophic(AbstractEquation):
         decay = squared * (_vector.cast(self.viscosity, u) + _vector.cast(self.drag, u) * inverse)
         wave = _vector.cast(self.beta, u) * self.wavenumbers(u, nyquist=False)[0] * inverse
         return lax.complex(-decay, wave)
+
+    def speeds(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
+        """Return the velocity of a state."""
+        return velocity_of(self, -self.stream(u))
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         # The flow does not change ψ along itself. So (u·∇)q equals (u·∇)∇²ψ.

@@ -3,8 +3,9 @@
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Inexact
+from jaxtyping import Inexact, Shaped
 
 from .._common.box import Number
 from .._common.check import check_number
@@ -67,6 +68,13 @@ class ShallowWater(AbstractEquation):
         squared = _vector.squared(self.wavenumbers(u))
         decay = -_vector.cast(self.viscosity, u) * squared
         return _vector.stack((decay, decay, -_vector.cast(self.diffusivity, u) * squared), 2)
+
+    def speeds(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
+        """Return the speeds of gravity waves: the sum of the absolute value of u and of `√(g (H + h))`."""
+        a, b, h = _vector.components(self.fields(u), 2)
+        depth = jnp.maximum(_vector.cast(self.depth, u) + h, 0)
+        wave = jnp.sqrt(_vector.cast(self.gravity, u) * depth)
+        return _vector.stack((abs(a) + wave, abs(b) + wave), 2)
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         nabla = self.nabla(u)

@@ -44,9 +44,9 @@ class CFL(AbstractStepControl):
     - `number`: the Courant number. The largest stable number depends on the method; 0.5 to 1 is usual for orders 3 and
         4.
     - `largest`: the length of the longest step.
-    - `velocity`: a function from a state to the velocity on the grid, `(*batch, ndim, nx, ny, nz)`. The default returns
-        the first `ndim` components of `equation.fields`. They are the velocity in `NavierStokes`, `Burgers`,
-        `PassiveScalar`, `Channel` and `RayleighBenard`.
+    - `velocity`: a function from a state to the velocity on the grid, `(*batch, ndim, nx, ny, nz)`. The default is
+        `equation.speeds`: the velocity of a flow, and the sum of the velocity and the speed of waves in
+        `Magnetohydrodynamics` and `ShallowWater`.
 
     **Raises:** `ValueError` if `number` or `largest` is not positive. A simulation raises `ValueError` if `velocity` is
     not given and the state of the equation has no velocity.
@@ -74,16 +74,12 @@ class CFL(AbstractStepControl):
         """
         equation: Any = solver.equation
         transform, ndim = equation.transform, equation.transform.decomposition.ndim
-        if self.velocity is None:
-            components = solver.in_structure.components
-            if components is None or len(components) != 1 or components[0] < ndim:
-                raise ValueError(
-                    f"`velocity` must be given for `{type(equation).__name__}`, whose state has no velocity; got None. "
-                    "Pass `CFL(velocity=...)`, a function from a state to the velocity on the grid."
-                )
-            fields = equation.fields(u)
-        else:
-            fields = self.velocity(u)
+        fields = equation.speeds(u) if self.velocity is None else self.velocity(u)
+        if fields is None:
+            raise ValueError(
+                f"`velocity` must be given for `{type(equation).__name__}`, whose state has no velocity; got None. "
+                "Pass `CFL(velocity=...)`, a function from a state to the velocity on the grid."
+            )
         sizes = transform.box_lengths
         shape, stored = transform.decomposition.shape, transform.in_layout.shape
         rate: Any = 0.0

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 from jax import Array
-from jaxtyping import Inexact
+from jaxtyping import Inexact, Shaped
 
 from .._common.box import Number
 from .._common.check import check_number
@@ -58,9 +58,18 @@ class VorticityNavierStokes(AbstractEquation):
         decay = _vector.cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))
         return -decay - _vector.cast(self.drag, u)
 
+    def speeds(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
+        """Return the velocity of a state."""
+        return velocity_of(self, -_vector.inverse_laplacian(self.wavenumbers(u), u))
+
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         (rate,) = advected(self, -_vector.inverse_laplacian(self.wavenumbers(u), u))
         return add_forcing(rate, self.forcing, t, u, args)
+
+
+def velocity_of(equation: AbstractProducts, stream: Array) -> Array:
+    """Return the velocity `(∂ψ/∂y, -∂ψ/∂x)` on the grid, from the spectrum of the stream function ψ."""
+    return equation.transform.inverse(equation.nabla(stream).curl_of_axial(stream))
 
 
 def advected(equation: AbstractProducts, stream: Array, *scalars: Array) -> _vector.Parts:

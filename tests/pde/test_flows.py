@@ -275,6 +275,27 @@ def test_drift_waves_grow_at_their_rate():
     assert_close(after(plasma, wave(0.0), 2.0, 40), wave(2.0), 1e-5)
 
 
+def test_steps_of_a_courant_number_know_the_waves():
+    """`CFL` gets the velocity of each flow, with the speed of Alfvén waves or gravity waves."""
+    shape, reference = (12, 9), Reference((12, 9))
+    fft = transform(shape, (2,))
+    u, b = (reference.noise(2, seed=seed, solenoidal=True) for seed in (0, 1))
+    psi, h = reference.noise(seed=2), 0.1 * reference.noise(seed=3)
+    flow, vorticity = np.stack([-reference.d(psi, 1), reference.d(psi, 0)]), reference.laplacian(psi)
+    ideal = pde.Magnetohydrodynamics(pde.NavierStokes(fft, 0.0), 0.0)
+    for equation, fields, speeds in (
+        (ideal, np.concatenate([u, b]), abs(u) + abs(b)),
+        (pde.ShallowWater(fft, 3.0, 2.0), np.stack([*u, h]), abs(u) + np.sqrt(2 * (3 + h))),
+        (pde.QuasiGeostrophic(fft, 0.0, 1.0, 0.5), vorticity - psi / 0.25, flow),
+        (pde.HasegawaWakatani(fft, 1.0), np.stack([vorticity, h]), flow),
+        (pde.VorticityNavierStokes(fft, 0.0), vorticity, flow),
+    ):
+        state = equation.state(fft.decomposition.shard(fields))
+        spacing = np.reshape([length / n for length, n in zip(LENGTHS, shape)], (2, 1, 1))
+        expected = 0.5 / np.sum(abs(speeds) / spacing, 0).max()
+        assert_close(pde.CFL(0.5).limit(pde.ETDRK(equation, 0.1), state), expected, 1e-11)
+
+
 PARAMETERS = {
     "coriolis": (3, lambda fft, c: pde.NavierStokes(fft, 0.1, forcing=pde.Coriolis(fft, (c, 0.2, c**2)))),
     "magnetic": (4, lambda fft, c: pde.Magnetohydrodynamics(pde.NavierStokes(fft, c), c)),
