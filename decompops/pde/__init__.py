@@ -13,8 +13,8 @@ from ._equation import (
 from ._etdrk import ETDRK as ETDRK
 from ._forcing import KolmogorovForcing as KolmogorovForcing
 from ._gross_pitaevskii import GrossPitaevskii as GrossPitaevskii
-from ._imaginary_time import ImaginaryTime as ImaginaryTime
 from ._hasegawa_wakatani import HasegawaWakatani as HasegawaWakatani
+from ._imaginary_time import ImaginaryTime as ImaginaryTime
 from ._imexrk import IMEXRK as IMEXRK
 from ._integrator import AbstractIntegrator as AbstractIntegrator, History as History
 from ._korteweg_de_vries import KortewegDeVries as KortewegDeVries
