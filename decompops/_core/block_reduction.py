@@ -11,7 +11,7 @@ from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from .._backend.base import NOBODY, AbstractBackend, Caller, Group
 from .._common.blocks import Blocks, entry_names
 from .._common.placement import batch_of, place_field
-from .._common.sharding import axes_to_map, manual_axes, map_blocks
+from .._common.sharding import axes_to_map, manual_axes, map_blocks, mesh_in_context
 from .rows import everywhere
 
 
@@ -35,7 +35,7 @@ class BlockReduction:
         Returns an array of shape `(*batch,)`, which is replicated along the mesh axes of the grid.
         """
         blocks = self.blocks
-        field = place_field(field, self.mesh, blocks, ())
+        field = place_field(field, mesh_in_context(self.mesh), blocks, ())
         # As in `_block_map`, batch axes are manual as well: XLA cannot divide the work of a kernel.
         names = frozenset(self.mesh.axis_names) - manual_axes()
         batch = batch_of(field, field.ndim - blocks.ndim, self.mesh, blocks.mesh_axes, (), names)

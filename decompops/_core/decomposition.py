@@ -1,6 +1,7 @@
 """`Decomposition`: a grid in a box, on a device mesh."""
 
 import math
+from collections.abc import Callable
 from typing import Any, cast
 
 import equinox as eqx
@@ -258,6 +259,15 @@ class Decomposition(eqx.Module):
         **Returns:** a NumPy array of shape `(*batch, *shape)`, with its axes in the order of the grid.
         """
         return self._layout_of(field, pencil, axis_contiguous).gather(field)
+
+    def ravel(
+        self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False
+    ) -> tuple[Shaped[Array, " cells"], Callable[[Shaped[Array, " cells"]], Array]]:
+        """Return a field as a flat, sharded vector, and the inverse function: see `Layout.ravel`.
+
+        **Arguments** are those of `crop`.
+        """
+        return self._layout_of(field, pencil, axis_contiguous).ravel(field)
 
     def sum(
         self, field: Field, pencil: Pencil | None = None, *, axis_contiguous: bool = False

@@ -1,7 +1,7 @@
 """`Layout`: how an array holds a field."""
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from .._common.sharding import manual_axes
 from .._common.typed import whole_along
 from . import reductions as reductions
 from .block_reduction import BlockReduction, block_reduction
+from .flat import ravel
 
 
 Field = Shaped[Array | np.ndarray, "*field"]
@@ -156,6 +157,34 @@ class Layout:
         lengths = self.blocks.true_shape
         cuts = [axis for axis in range(-len(lengths), 0) if lengths[axis] != field.shape[axis]]
         return whole_along(field, *cuts)[..., *map(slice, lengths)] if cuts else field
+
+    def ravel(self, field: Field) -> tuple[Shaped[Array, " cells"], Callable[[Shaped[Array, " cells"]], Array]]:
+        """Return a field as one flat vector that is sharded over the devices of the field, and the inverse function.
+
+        Solvers, optimizers and samplers of other libraries take dot products of flat vectors. JAX gathers a field on
+        pencils for `jnp.ravel`, `jnp.vdot` and `jax.flatten_util.ravel_pytree`, but not this vector: it holds the block
+        of one device after the block of another, so no device sends anything.
+
+        !!! example
+
+            ```python
+            vector, unravel = dec.ravel(u)
+            jnp.vdot(vector, vector)     # an all-reduce of one number
+            unravel(2 * vector)          # 2 * u
+            ```
+
+        **Arguments:**
+
+        - `field`: a field of shape `(*batch, *shape)`, or one whose padding has already been cut off.
+
+        **Returns:** `(vector, unravel)`. `vector` has one axis, the dtype of the field, and zeros in place of padding.
+        `unravel` returns the field of shape `(*batch, *shape)` of such a vector, of any dtype. Its padding is zero,
+        whatever the vector holds there. Both are linear, and can be differentiated.
+
+        **Raises:** `ValueError` as `sum` does; and `unravel`, for a vector of another length.
+        """
+        self._check_reduced("field", field)
+        return ravel(device_array(field), self.mesh, self.blocks)
 
     def sum(self, field: Field) -> Shaped[Array, "*batch"]:
         """Return the sum over the grid. Values in the padding are ignored. The only communication is an all-reduce.

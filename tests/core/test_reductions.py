@@ -164,6 +164,15 @@ def test_nothing_but_an_all_reduce_in_each_group(kind, backend):
         assert_close(jax.jit(jax.vmap(dec.mean))(x), u.mean((1, 2, 3)))
 
 
+@BACKENDS
+def test_derivatives_inside_auto_axes(backend):
+    mesh = make_mesh((2, 4), "explicit")
+    dec = dops.Decomposition(mesh, shape=(8, 8, 8), backend=backend)
+    u = random_field((8, 8, 8))
+    gradient = jax.sharding.auto_axes(jax.grad(lambda x: dec.mean(x**2) + dec.vdot(x, x)), out_sharding=dec.sharding())
+    assert_close(jax.jit(gradient)(dec.shard(u)), (2 / 512 + 2) * u)
+
+
 def test_cropped_fields_and_numpy_arrays():
     u, v = random_field(SHAPE, np.complex128), random_field(SHAPE, np.complex128, 1)
     dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True)
