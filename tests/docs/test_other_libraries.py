@@ -1,0 +1,46 @@
+"""The code of docs/other_libraries.md on both kinds of meshes, and its table."""
+
+from pages import ROOT, blocks, check
+
+
+# Values of closed forms, of residuals, and of chains that were interrupted.
+CHECK = """
+import runpy
+
+tool = runpy.run_path("docs/tools/other_libraries.py")
+
+
+def check_values(names):
+    import numpy as np
+
+    u = np.asarray(names["u"])  # an eigenfunction: minus its Laplacian is 3 u
+    np.testing.assert_allclose(names["after"], np.exp(-0.3) * u, atol=1e-4)
+    np.testing.assert_allclose(names["slopes"], [-6 * np.exp(-0.6) * np.sum(u**2)] * 2, rtol=1e-4)
+    np.testing.assert_allclose(names["half_life"], np.log(2) / 1.5, rtol=1e-3)
+    np.testing.assert_allclose(names["quarter"], np.exp(-1.5 / 4) * u, atol=1e-3)
+    np.testing.assert_allclose(names["v"], u / 4, atol=1e-5)
+    frequencies = np.fft.fftfreq(8, 1 / 8)
+    squares = sum(k**2 for k in np.meshgrid(*[frequencies] * 3, indexing="ij"))
+    for root in (*names["roots"], names["minimum"]):
+        root = np.asarray(root, float)
+        laplacian = -np.fft.ifftn(squares * np.fft.fftn(root)).real
+        np.testing.assert_allclose(root - laplacian + root**3, u, atol=1e-3)
+    assert np.mean(names["losses"][-5:]) < 0.6 * np.mean(names["losses"][:5])
+    state = names["state"]
+    assert {x.sharding.shard_shape(x.shape) for x in (state.acc_grads, state.inner_opt_state[0].mu)} == {(4,)}
+    for one, other in ((names["chain"].position, names["resumed"].position), (x.z["v"] for x in names["pair"])):
+        np.testing.assert_array_equal(one, other)
+        assert np.std(one) > 1e-3
+        assert one.sharding.shard_shape(one.shape) == (64,)
+
+
+with tool["cached_programs"]():
+    for kind in ("Auto", "Explicit"):
+        check_values(tool["run"](kind))
+    tool["check"]()
+"""
+
+
+def test_the_code_on_both_kinds_of_meshes_and_the_table():
+    assert len(blocks("docs/other_libraries.md")) == 10  # The script runs them.
+    check(CHECK, folder=ROOT)
