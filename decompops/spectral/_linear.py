@@ -36,7 +36,8 @@ def as_linear_operator(operator: AbstractOperator, x: Any, tags: Any = ()) -> "l
     - With `throw=True`, lineax checks the result. In gradients, lineax checks the result even with `throw=False`. The
         check gathers the result on one device, unless the environment variable `EQX_ON_ERROR` is `nan`. A failed check
         stops this device, and the other devices wait for it.
-    - Dot products gather fields along the second mesh axis. On slabs (`axes="x"`), nothing is gathered.
+    - Dot products gather fields along the second mesh axis. On slabs (`axes="x"`), and for vectors of
+        `Decomposition.ravel`, nothing is gathered.
     - lineax does not support Explicit meshes. On such a mesh, write a function of `b` that builds the operator and
         solves the system. Then call `jax.sharding.auto_axes(function, out_sharding=dec.sharding())(b)`.
     - If the mesh does not divide the grid, fields are padded. `operator` is zero in the padding and has no inverse

@@ -25,6 +25,10 @@ def check_values(names):
         root = np.asarray(root, float)
         laplacian = -np.fft.ifftn(squares * np.fft.fftn(root)).real
         np.testing.assert_allclose(root - laplacian + root**3, u, atol=1e-3)
+    # If the root v changes by v, then u changes by v - ∇²v + 3 v³, and |v|² by 2 |v|².
+    change = np.sum(names["slope"] * (root - laplacian + 3 * root**3))
+    np.testing.assert_allclose(change, 2 * np.sum(root**2), rtol=1e-3)
+    assert np.isnan(names["diffuse"](names["u"], 1e6)).all()  # It needs too many steps.
     assert np.mean(names["losses"][-5:]) < 0.6 * np.mean(names["losses"][:5])
     state = names["state"]
     assert {x.sharding.shard_shape(x.shape) for x in (state.acc_grads, state.inner_opt_state[0].mu)} == {(4,)}
