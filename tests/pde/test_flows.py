@@ -323,6 +323,10 @@ def test_derivatives_by_parameters_are_those_of_finite_differences(name):
     derivative = jax.jit(jax.value_and_grad(loss))
     (above, _), (below, _), (_, slope) = map(derivative, (0.6 + 1e-5, 0.6 - 1e-5, 0.6))
     assert_close(slope, (above - below) / 2e-5, 1e-7)
+    if name in ("magnetic", "plasma"):
+        curved = jax.jit(lambda c: jax.jvp(jax.grad(loss), (c,), (1.0,)))
+        (above, _), (below, _), (_, second) = map(curved, (0.6 + 1e-5, 0.6 - 1e-5, 0.6))
+        assert_close(second, (above - below) / 2e-5, 1e-7)
     equation = make(fft, 0.6)
     single = jax.eval_shape(equation, 0.0, jax.eval_shape(equation.state, start.astype(np.float32)))
     assert single.dtype == np.complex64

@@ -55,11 +55,16 @@ FORCES = {
     "smagorinsky": lambda fft, rule: pde.Smagorinsky(fft, 0.1, dealiasing=rule),
     "kolmogorov": lambda fft, rule: pde.KolmogorovForcing(fft, 1, 1.0, dealiasing=rule),
     "vorticity": lambda fft, rule: pde.KolmogorovForcing(fft, 1, 1.0, of="vorticity", dealiasing=rule),
+    "linear": lambda fft, rule: pde.LinearForcing(fft, 1.0, dealiasing=rule),
+    "random": lambda fft, rule: pde.OrnsteinUhlenbeckForcing(
+        fft, jax.random.key(0), amplitude=1.0, time=1.0, shell=(0.5, 2.2), dealiasing=rule
+    ),
     "equation": lambda fft, rule: pde.HyperDiffusion(pde.state_transform(fft, rule), 0.1),
     "own": lambda fft, rule: Drag(pde.state_transform(fft, rule)),
 }
 PAIRS = [
     *itertools.product(["navier-stokes", "in a scalar"], ["smagorinsky", "kolmogorov", "equation", "own"]),
+    *itertools.product(["navier-stokes"], ["linear", "random"]),
     *itertools.product(["vorticity"], ["vorticity", "equation", "own"]),
     *itertools.product(["of a scalar"], ["equation", "own"]),
     *itertools.product(["channel", "convection"], ["own"]),

@@ -189,6 +189,20 @@ def test_structure_functions_of_a_wave_and_their_derivatives():
     assert slope == pytest.approx(finite_difference(loss, noise, direction, 1e-5), rel=1e-6)
 
 
+def test_second_derivatives_are_those_of_finite_differences():
+    fft = transform((8, 9), (2,), box=dops.Box((8.0, 9.0)))
+    noise, direction, other = (random_field((2, 8, 9), seed=seed) for seed in range(3))
+
+    def loss(u):
+        transfer, scales = spectral.energy_transfer(fft, u), spectral.turbulence_scales(fft, u, 0.1)
+        moments = spectral.structure_functions(fft, u, (1, 3))
+        return jnp.sum(transfer.flux**2) + scales.reynolds + jnp.sum(moments.longitudinal * moments.transverse)
+
+    slope = jax.jit(lambda u: jnp.sum(jax.grad(loss)(u) * direction))
+    second = jax.jit(lambda u: jax.jvp(slope, (u,), (other,))[1])(noise)
+    assert second == pytest.approx(finite_difference(slope, noise, other, 1e-5), rel=1e-6)
+
+
 def test_bad_input_is_refused(plain):
     spectral = plain.spectral
     fft = plain.FFT2D(make_mesh((1,)), shape=(8, 4), real=True)
