@@ -88,6 +88,9 @@ class GrayScott(AbstractEquation):
         k = self.wavenumbers(u)
         return _vector.stack((-_vector.cast(d, u) * _vector.squared(k) for d in self.diffusivities), len(k))
 
+    def speeds(self, u: Inexact[Array, "*spectrum"]) -> None:
+        """Return `None`: two substances on a grid of two axes are no velocity."""
+
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         ndim = self.fft.decomposition.ndim
         substance, catalyst = _vector.components(self.to_grid(u), ndim)

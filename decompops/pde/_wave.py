@@ -55,6 +55,9 @@ class Wave(AbstractEquation):
         height = _vector.times_unit(1j, -1 / jnp.where(frequency == 0, 1, frequency), plus - minus) / 2
         return _vector.stack((height, (plus + minus) / 2), ndim)
 
+    def speeds(self, u: Inexact[Array, "*spectrum"]) -> None:
+        """Return `None`: steps of any length are exact."""
+
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         ndim = self.fft.decomposition.ndim
         _, rate = _vector.components(u, ndim)

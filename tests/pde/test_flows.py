@@ -296,6 +296,14 @@ def test_steps_of_a_courant_number_know_the_waves():
         assert_close(pde.CFL(0.5).limit(pde.ETDRK(equation, 0.1), state), expected, 1e-11)
 
 
+def test_two_fields_that_are_no_velocity():
+    fft = transform((12, 9), (2,))
+    for equation in (pde.GrayScott(fft, (0.1, 0.1), 0.1, 0.1), pde.Wave(fft)):
+        state = equation.state(random_field((2, 12, 9)))
+        with pytest.raises(ValueError, match=f"`velocity` must be given for `{type(equation).__name__}`"):
+            pde.CFL(0.5).limit(pde.ETDRK(equation, 0.1), state)
+
+
 PARAMETERS = {
     "coriolis": (3, lambda fft, c: pde.NavierStokes(fft, 0.1, forcing=pde.Coriolis(fft, (c, 0.2, c**2)))),
     "magnetic": (4, lambda fft, c: pde.Magnetohydrodynamics(pde.NavierStokes(fft, c), c)),
