@@ -163,14 +163,15 @@ class Layout:
 
         Solvers, optimizers and samplers of other libraries take dot products of flat vectors. JAX gathers a field on
         pencils for `jnp.ravel`, `jnp.vdot` and `jax.flatten_util.ravel_pytree`, but not this vector: it holds the block
-        of one device after the block of another, so no device sends anything.
+        of one device after the block of another, so no device sends anything. On Explicit meshes, JAX asks for the
+        sharding of a dot product: call the other library inside `jax.sharding.auto_axes`.
 
         !!! example
 
             ```python
             vector, unravel = dec.ravel(u)
-            jnp.vdot(vector, vector)     # an all-reduce of one number
-            unravel(2 * vector)          # 2 * u
+            jnp.sum(vector**2)       # an all-reduce of one number
+            unravel(2 * vector)      # 2 * u
             ```
 
         **Arguments:**

@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 
 os.environ["EQX_ON_ERROR"] = "nan"  # as on the page
@@ -144,7 +145,8 @@ def row(call: str, alone: str | None, program: str, arguments: str) -> str | Non
         cells[kind] = here
         cells[f"{kind} alone"] = "–"
         if alone is not None:
-            with raising():
+            # Equinox raises errors by default. It has no public way to change this after its import.
+            with patch.object(sys.modules["equinox._errors"], "EQX_ON_ERROR", "raise"):
                 found, cells[f"{kind} alone"] = measured(jax.jit(eval(alone, names)), values, names)
             if isinstance(expected, jax.Array) and found is not None:
                 np.testing.assert_allclose(found, expected, atol=1e-3, err_msg=call)
@@ -152,15 +154,6 @@ def row(call: str, alone: str | None, program: str, arguments: str) -> str | Non
     if cells["Explicit"] != both:
         both = f"Auto: {both}; Explicit: {cells['Explicit']}"
     return f"| {call} | {cells['Auto alone']} | {cells['Explicit alone']} | {both} |\n"
-
-
-@contextlib.contextmanager
-def raising() -> Iterator[None]:
-    """Let Equinox raise errors, which is its default. Equinox has no public way to change this after its import."""
-    errors = sys.modules["equinox._errors"]
-    errors.EQX_ON_ERROR = "raise"
-    yield
-    errors.EQX_ON_ERROR = "nan"
 
 
 def measured(program: Any, arguments: tuple, names: dict[str, Any]) -> tuple[Any, str]:
@@ -224,7 +217,7 @@ def cached_programs() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Measure the table of docs/other_libraries.md.")
     parser.add_argument("--check", action="store_true", help="compare with the page instead of writing into it")
     options = parser.parse_args()
     with cached_programs():
