@@ -93,7 +93,7 @@ ROWS = {
         "sensitivity",
         "(u,)",
     ),
-    "optax, Adam on batches of sharded samples": (None, "train", "(flat, state, keys[0], samples, targets)"),
+    "optax, Adam on batches of sharded samples": (None, "train", "(flat, state, jax.random.key(0), samples, targets)"),
     "BlackJAX, a step of NUTS": (
         """lambda chain, key, observed: (
             lambda sampler: sampler.step(key, sampler.init(unravel(chain.position)))[0].position
@@ -161,6 +161,8 @@ def measured(program: Any, arguments: tuple, names: dict[str, Any]) -> tuple[Any
     field = names["u"]
     try:
         compiled = program.lower(*arguments).compile()
+    except NameError:
+        raise
     except Exception as error:
         return None, f"raises `{type(error).__name__}`"
     results = compiled(*arguments)

@@ -57,6 +57,7 @@ CONDENSATE = "fft = dops.FFT2D(mesh, axes='x', shape=(16, 16), box=dops.Box(10.0
 PARTICLES = "positions, m = np.random.default_rng(0).random((20, 3)), np.ones(20); field = velocity"
 # `prepared` does not define all names that these examples use. This code defines the missing names.
 GIVEN = {
+    "_core/layout.py::ravel": "dec = fft.decomposition",
     "_backend/mpi/backend.py::thread": "power = np.sum",
     "_core/window.py::Window": "dec = fft.decomposition",
     "finite_volume/_body.py::Body": "dec, f = fft.decomposition, u",
