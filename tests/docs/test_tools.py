@@ -1,6 +1,7 @@
 """Tests of the tools that check the built site: the tools must detect faults."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
@@ -126,3 +127,30 @@ def test_the_page_of_versions_lists_the_versions_of_each_environment(monkeypatch
     assert f"| JAX |{f' {jax.__version__} |' * (2 if built_by_ci else 1)}\n" in shown
     assert ("not built by continuous integration" in shown) is not built_by_ci
     assert tool.on_page_markdown("text", page=SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))) == "text"
+
+
+def test_names_on_pages_link_to_the_api():
+    """The first mention in a text is a link: none in code blocks, headings and links, and none for unknown names."""
+    tool = load("references")
+    text = """# `FFT3D`
+Use `spectral.Poisson(fft)`, `dops.FFT3D`, `ETDRK`, `fft.inverse` or [`io.write`](long_runs.md), then `Poisson`.
+
+```python
+`pde.simulate`
+```
+
+| `pde.simulate(solver, u, 1.0)` | `Unknown` | ``MPI`` |
+"""
+    found = tool.linked(text)
+    expected = text.replace("`spectral.Poisson(fft)`", "[`spectral.Poisson(fft)`][decompops.spectral.Poisson]")
+    expected = expected.replace("`dops.FFT3D`", "[`dops.FFT3D`][decompops.FFT3D]")
+    expected = expected.replace("`ETDRK`", "[`ETDRK`][decompops.pde.ETDRK]")
+    call = "`pde.simulate(solver, u, 1.0)`"
+    assert found == expected.replace(call, f"[{call}][decompops.pde.simulate]")
+
+
+def test_guides_link_to_the_api():
+    tool = load("references")
+    for name in ("solvers", "long_runs", "first_solve", "gradients", "faq", "coming_from"):
+        links = re.findall(r"\]\[(decompops[.\w]+)\]", tool.linked((ROOT / "docs" / f"{name}.md").read_text()))
+        assert len(links) >= 3, name
