@@ -2,9 +2,9 @@
 
     python docs/tools/browser.py site --screenshots build/screenshots
 
-A page must not scroll sideways, and must print no error to the console. From other sites, it must load nothing except
-facts about the repository, which the theme loads from GitHub. The search must find `HaloExchange`. The script needs
-`playwright` and Chromium (`apt install chromium`).
+A page must not scroll sideways, and must print no error to the console. On a desktop's screen, no code and no table of
+a guide may be cut. From other sites, a page must load nothing except facts about the repository, which the theme loads
+from GitHub. The search must find `HaloExchange`. The script needs `playwright` and Chromium (`apt install chromium`).
 """
 
 import argparse
@@ -20,6 +20,9 @@ from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 
 WIDTHS = (390, 1280)
+# The code blocks and tables that are wider than their place, as the beginnings of their texts.
+CUT = """() => [...document.querySelectorAll(".md-typeset pre > code, .md-typeset table:not([class])")]
+    .filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.innerText.slice(0, 60))"""
 # The theme asks the repository's host for its latest release and its stars.
 FACTS = "https://api.github.com/repos/decompops/decompops"
 
@@ -65,6 +68,8 @@ def check_page(browser: Browser, address: str, path: str, screenshots: Path) -> 
         scroll = page.evaluate("document.documentElement.scrollWidth")
         if scroll > width:
             seen.append(f"it is {scroll} pixels wide")
+        if width == max(WIDTHS) and not path.startswith(("api/", "gallery/", "evidence/")):
+            seen += [f"it cuts {text!r}" for text in page.evaluate(CUT)]
         name = "home" if path == "." else path.replace("/", "-")
         page.screenshot(path=screenshots / f"{name}-{width}.png", full_page=True)
         page.close()

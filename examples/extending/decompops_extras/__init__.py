@@ -1,4 +1,4 @@
-"""Extensions of decompops: a basis, operators, a stage, backends, a spectral operator, an equation and a solver."""
+"""Extensions of decompops: one of each kind of object that another package may define."""
 
 from .channel import ChannelPoisson as ChannelPoisson
 from .descent import SteepestDescent as SteepestDescent

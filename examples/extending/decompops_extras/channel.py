@@ -1,18 +1,21 @@
-"""An operator without a plan: Poisson's equation in a channel, periodic along x and y, with walls at both ends of z."""
+"""An operator without a plan: Poisson's equation in a channel with walls at both ends of z."""
 
 import decompops as dops
 from decompops.extend import UNCHANGED, AbstractDerivable, vector
 
 
 class ChannelPoisson(AbstractDerivable):
-    """The zero-mean solution u of `∇²u = f` with `∂u/∂z = 0` at both walls. The mean of f is ignored.
+    """The zero-mean solution u of `∇²u = f` with `∂u/∂z = 0` at both walls.
 
-    The operator takes real fields `(*batch, nx, ny, nz)` in z-pencils. Along z the points lie at `(j + 1/2) / nz` of
-    the height.
+    The mean of f is ignored.
+
+    The operator takes real fields `(*batch, nx, ny, nz)` in z-pencils. Along z the points lie at
+    `(j + 1/2) / nz` of the height.
 
     **Arguments:**
 
-    - `decomposition`: the grid, built with a `shape` and a `box`. The length of the box along z is the height.
+    - `decomposition`: the grid, built with a `shape` and a `box`. The length of the box along z
+        is the height.
     """
 
     decomposition: dops.Decomposition
@@ -21,7 +24,8 @@ class ChannelPoisson(AbstractDerivable):
         dec = self.decomposition
         if dec.shape is None or dec.box is None:
             raise ValueError(
-                f"`decomposition` must be built with a `shape` and a `box`; got {dec.shape} and {dec.box}."
+                "`decomposition` must be built with a `shape` and a `box`; got "
+                f"{dec.shape} and {dec.box}."
             )
 
     @property

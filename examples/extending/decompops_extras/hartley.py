@@ -1,4 +1,4 @@
-"""A basis: the functions of Hartley's transform, for real periodic fields with real coefficients."""
+"""A basis: the functions of Hartley's transform, for real periodic fields."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from decompops.extend import AbstractBasis, AbstractLineTransform, DerivativeRul
 
 @dataclass(frozen=True)
 class Hartley(AbstractBasis):
-    """The functions `cos(2π k s) + sin(2π k s)` for points `s = j / n` of a periodic axis of length one.
+    """The functions `cos(2π k s) + sin(2π k s)` for points `s = j / n` of a periodic axis.
 
     Coefficients lie in the order of a complex FFT: k = 0, 1, ..., -2, -1.
     """
@@ -58,14 +58,15 @@ class Hartley(AbstractBasis):
         return Fourier().points_below(n, fraction)
 
     def derivative(self, n, order):
-        # The slope of cos φ + sin φ is cos(-φ) + sin(-φ): the coefficients of k and -k change places.
+        # The slope of cos φ + sin φ is cos(-φ) + sin(-φ): the coefficients of k and -k change
+        # places.
         runs = tuple(Run(k, -k % n, 1) for k in range(n)) if order % 2 else (Run(0, 0, n),)
         return DerivativeRule(self, n, (1.0, 1.0, -1.0, -1.0)[order % 4], runs)
 
 
 @dataclass(frozen=True)
 class DHT(AbstractLineTransform):
-    """Hartley's transform: `H[k] = sum_j x[j] (cos(2π j k / n) + sin(2π j k / n))`, a real and symmetric matrix."""
+    """Hartley's transform: the real, symmetric matrix `cos(2π j k / n) + sin(2π j k / n)`."""
 
     @property
     def to_points(self):
@@ -86,7 +87,9 @@ class DHT(AbstractLineTransform):
     def input_dtype(self, dtype):
         if jnp.issubdtype(dtype, jnp.complexfloating):
             raise TypeError(f"`x` must be real for Hartley's transform; got {dtype}.")
-        return jnp.finfo(dtype).dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.zeros(()).dtype
+        return (
+            jnp.finfo(dtype).dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.zeros(()).dtype
+        )
 
     def result_dtype(self, dtype):
         return dtype

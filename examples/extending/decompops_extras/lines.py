@@ -29,7 +29,9 @@ class LineFFT(AbstractPlanned):
         axis = check_axis("axis", self.axis, dec.ndim)
         # The pencils of the last axis come first, then the pencils of each axis before it.
         pencils = [dec.blocks(pencil) for pencil in reversed(range(axis, dec.ndim))]
-        there = tuple(Move(before, after) for before, after in pairwise(pencils) if before != after)
+        there = tuple(
+            Move(before, after) for before, after in pairwise(pencils) if before != after
+        )
         back = tuple(move.transpose() for move in reversed(there))
         transform = LocalTransform(pencils[-1], pencils[-1], (axis,), DFT("c2c", -1))
         # Padding, where there is some, must not reach the result.

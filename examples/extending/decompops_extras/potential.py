@@ -7,13 +7,16 @@ from decompops.extend import AbstractSpectralOperator, vector
 
 
 class Potential(AbstractSpectralOperator):
-    """The zero-mean potential p of a periodic vector field v `(*batch, 3, nx, ny, nz)`: `∇²p = ∇·v`.
+    """The zero-mean potential p of a periodic vector field v: `∇²p = ∇·v`.
 
-    `∇p` is the curl-free part of v, in modes without Nyquist wavenumbers.
+    v has the shape `(*batch, 3, nx, ny, nz)`. `∇p` is the curl-free part of v, in modes without
+    Nyquist wavenumbers.
     """
 
     fft: dops.FFT
     components: ClassVar = ("vector", "scalar")  # of its fields, and of its results
 
     def multiply(self, spectrum):
-        return vector.inverse_laplacian(self.wavenumbers(spectrum), self.nabla(spectrum).divergence(spectrum))
+        return vector.inverse_laplacian(
+            self.wavenumbers(spectrum), self.nabla(spectrum).divergence(spectrum)
+        )

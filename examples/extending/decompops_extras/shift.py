@@ -10,7 +10,7 @@ from decompops.extend import AbstractPlanned, AbstractStage, Blocks, Clear, Plan
 
 @dataclass(frozen=True)
 class Roll(AbstractStage):
-    """Shift the cells along the grid axis `axis`, which is not sharded, by `cells`, cyclically."""
+    """Shift the cells along the grid axis `axis`, which is not sharded, cyclically."""
 
     before: Blocks
     axis: int
@@ -18,7 +18,9 @@ class Roll(AbstractStage):
 
     def __post_init__(self):
         if self.before.parts[self.axis] > 1 or self.before.has_halo:
-            raise ValueError(f"`Roll` shifts an undivided axis of a field without halos; got {self.before}.")
+            raise ValueError(
+                f"`Roll` shifts an undivided axis of a field without halos; got {self.before}."
+            )
 
     @property
     def after(self):
@@ -35,7 +37,10 @@ class Roll(AbstractStage):
 
 
 class Shift(AbstractPlanned):
-    """Shift a field along its last axis, which is whole: `jnp.roll(u, cells, axis=-1)`. Nothing is communicated."""
+    """Shift a field along its last axis, which is whole: `jnp.roll(u, cells, axis=-1)`.
+
+    Nothing is communicated.
+    """
 
     decomposition: dops.Decomposition
     cells: int = eqx.field(static=True)

@@ -10,9 +10,12 @@ from jax import lax
 
 @dataclass(frozen=True)
 class Whole(AbstractBackend):
-    """Computes complex FFTs along all axes at once, if the mesh divides the grid. XLA does everything else.
+    """Computes complex FFTs along all axes at once, if the mesh divides the grid.
 
-    This backend gathers the whole grid on every device. A real backend would call a library such as cuFFTMp instead.
+    XLA does everything else.
+
+    This backend gathers the whole grid on every device. A real backend would call a library such
+    as cuFFTMp instead.
     """
 
     def problem(self):
@@ -42,20 +45,29 @@ class Whole(AbstractBackend):
         source, target = plan.source, plan.target
         for axis, name in enumerate(source.names):
             if name is not None:
-                block = lax.all_gather(block, name, axis=block.ndim + source.position(axis), tiled=True)
+                block = lax.all_gather(
+                    block, name, axis=block.ndim + source.position(axis), tiled=True
+                )
         lead = block.ndim - source.ndim
-        block = jnp.transpose(block, (*range(lead), *(lead + source.order.index(axis) for axis in target.order)))
+        block = jnp.transpose(
+            block, (*range(lead), *(lead + source.order.index(axis) for axis in target.order))
+        )
 
         stages = [stage for stage in plan.stages if isinstance(stage, LocalTransform)]
         backward = stages[0].transform == DFT("c2c", 1)
-        scale = math.prod(stage.scale for stage in stages)  # unnormalised, and multiplied by the scales of the stages
+        # unnormalised, and multiplied by the scales of the stages
+        scale = math.prod(stage.scale for stage in stages)
         axes = tuple(range(lead, block.ndim))
         block = (
-            jnp.fft.ifftn(block, axes=axes, norm="forward") if backward else jnp.fft.fftn(block, axes=axes)
+            jnp.fft.ifftn(block, axes=axes, norm="forward")
+            if backward
+            else jnp.fft.fftn(block, axes=axes)
         ) * scale
 
         for axis, name in enumerate(target.names):
             if name is not None:
                 start = lax.axis_index(name) * target.core(axis)
-                block = lax.dynamic_slice_in_dim(block, start, target.core(axis), block.ndim + target.position(axis))
+                block = lax.dynamic_slice_in_dim(
+                    block, start, target.core(axis), block.ndim + target.position(axis)
+                )
         return block
