@@ -17,7 +17,9 @@ for array, first in ((u, 0), (k, 1)):
         row, column = divmod(shard.device.id, 4)
         assert [part.start or 0 for part in shard.index[first : first + 2]] == [16 * row, 8 * column]
 program = jax.jit(pencils).lower(u).compile().as_text()
-assert "replica_groups={{0,1,2,3},{4,5,6,7}}" in program and "replica_groups={{0,4},{1,5},{2,6},{3,7}}" in program
+from decompops.tools.hlo import collectives
+groups = {one.groups for one in collectives(program)}
+assert groups == {((0, 1, 2, 3), (4, 5, 6, 7)), ((0, 4), (1, 5), (2, 6), (3, 7))}
 
 assert counts == [2, 1, 1, 1]
 entries = ["x", ("x", "y"), "y"]
