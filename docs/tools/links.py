@@ -87,7 +87,8 @@ def _exists(path: Path, link: str, site: Path, pages: dict[Path, Page]) -> bool:
         file = path
     else:
         file = Path(unquote(urlsplit(urljoin(path.as_uri(), target)).path))
-    file = (file / "index.html" if file.is_dir() else file).resolve()
+    # In the repository, a link may name a folder.
+    file = (file / "index.html" if file.is_dir() and file.is_relative_to(site) else file).resolve()
     if not file.exists():
         return False
     return not anchor or file not in pages or unquote(anchor) in pages[file].anchors
