@@ -3,7 +3,6 @@
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 from jax import Array
 from jax.core import Tracer
 from jaxtyping import Inexact
@@ -11,6 +10,7 @@ from jaxtyping import Inexact
 from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.check import brief, check_number
+from .._common.typed import zeros_like
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
@@ -90,4 +90,4 @@ class Buoyancy(AbstractSpectral):
             )
         scalar = parts[ndim + self.scalar]
         force = [_vector.times(_vector.cast(part, u), scalar) for part in self.acceleration]
-        return _vector.stack((*force, *[jnp.zeros_like(scalar)] * (len(parts) - ndim)), ndim)
+        return _vector.stack((*force, *[zeros_like(scalar)] * (len(parts) - ndim)), ndim)

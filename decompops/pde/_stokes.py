@@ -83,7 +83,7 @@ def stokes(modes: WallModes, u: Array, time: Number, walls: Sequence[Array] | No
     if ndim == 3:
         vorticity = slope_along(1, along[1]) - slope_along(2, along[0])
         unknown.append(lines.double_integral(jnp.where(uniform, along[0], vorticity)))
-    # In the mean, the unknowns are the velocities along the last and along the second axis.
+    # For the mean over planes, the unknowns are velocities: first along the last axis, then along the second one.
     moving = [None] * len(unknown) if walls is None else walls[::-1]
     solved = [implicit(modes, time, part, wall) for part, wall in zip(unknown, moving)]
     v = _velocity_across(

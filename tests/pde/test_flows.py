@@ -160,7 +160,7 @@ def invariants(equation, fields):
 
 @pytest.mark.parametrize(("shape", "sizes"), [((12, 9), (2,)), ((9, 8, 10), (2, 2))])
 def test_ideal_magnetohydrodynamics_has_invariants(shape, sizes):
-    """The derivatives of energy, cross-helicity and helicity, or squared potential, in time are zero to rounding.
+    """Energy, cross-helicity and helicity (in two dimensions the squared potential) stay constant, to rounding.
 
     In two dimensions, the start is the vortex of Orszag and Tang (J. Fluid Mech. 90, 1979).
     """

@@ -1,6 +1,6 @@
 """A model of operators on many ranks: what a rank computes, packs and sends, and how long this takes.
 
-The time is a sum of three parts, because the kernels compute and send in turns. Networks have no hot spots: a node is
+The model adds three times, because a kernel does not compute while it sends. Networks have no hot spots: a node is
 limited only by its own link. What a program adds to an operator (calls, their order) is not in the model.
 """
 
