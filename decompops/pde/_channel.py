@@ -53,7 +53,9 @@ class Channel(AbstractWallFlow):
     - `bulk_velocity`: the volume mean of the velocity along y, a number, in place of `drive`. It may be traced.
     - `wall_velocity`: the velocities of the walls at the beginning and at the end of x: two numbers, the velocities
         along y, or two tuples of one number for each axis along the walls, such as `((0.0, 0.0), (1.0, 0.5))` in 3D.
-        By default, the walls are at rest. The numbers may be traced, or an array of this shape.
+        By default, the walls are at rest. The numbers may be traced, or an array of this shape. For walls that move as
+        time goes on, pass a function of the time t that returns them, such as `lambda t: (jnp.cos(t), 0.0)`. An
+        `equinox.Module` with parameters is also a function, and JAX can differentiate with respect to its parameters.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each function returns the
         spectrum of one term of f, an array with the shape of u.
     - `dealiasing`: the dealiasing rule for products of fields: `Truncate`, `Pad`, `Mask` or `None`. The default

@@ -72,6 +72,15 @@ class AbstractSplitEquation(eqx.Module):
     def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
         """Return the solution v of `v - h L v = u`, for a nonnegative time `h`."""
 
+    def at(self, t: Time) -> "AbstractSplitEquation":
+        """Return the equation with the boundary values that it has at the time `t`.
+
+        By default, boundary values do not depend on time, and the result is `self`. An equation with other boundary
+        values overrides this method. Integrators call the `resolvent` of the result, for the time of the solution v.
+        """
+        del t
+        return self
+
     def speeds(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"] | None:
         """Return the speeds that limit a time step: one for each axis of the grid, at each point.
 

@@ -91,19 +91,19 @@ def runge_kutta_step(equation: AbstractSplitEquation, t: Array, h: Array, u: Arr
             explicit[i, after - i] = weight
         for i, weight in enumerate(backward[:-1]):
             implicit[i, after - i] = weight
-    times = t + h * np.asarray((0, *NODES[:-1]), dtype)
+    times = t + h * np.asarray((0, *NODES), dtype)
     diagonal = IMPLICIT[0][0]
 
-    def advance(state: tuple[Array, tuple[Array, ...]], row: tuple[Array, Array, Array]) -> tuple[Any, None]:
+    def advance(state: tuple[Array, tuple[Array, ...]], row: tuple[Array, ...]) -> tuple[Any, None]:
         """Return the next stage, and for each later stage the state plus the weighted slopes so far."""
         stage, ahead = state
-        time, forward, backward = row
+        time, next_time, forward, backward = row
         push = scaled(h, slope(equation, time, stage, args))
         rest, *later = (known + scaled(weight, push) for known, weight in zip(ahead, forward))
-        stage = solved(equation, rest, diagonal * h)
+        stage = solved(equation, next_time, rest, diagonal * h)
         pull = (stage - rest) / diagonal
         return (stage, (*(known + scaled(weight, pull) for known, weight in zip(later, backward[1:])), u)), None
 
-    rows = times, jnp.asarray(explicit, dtype), jnp.asarray(implicit, dtype)
+    rows = times[:-1], times[1:], jnp.asarray(explicit, dtype), jnp.asarray(implicit, dtype)
     (new, _), _ = lax.scan(advance, (u, (u,) * stages), rows)
     return new

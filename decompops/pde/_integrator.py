@@ -183,12 +183,12 @@ def slope(equation: AbstractSplitEquation, t: Array, u: Array, args: Any) -> Arr
     return _like_state("nonlinear", equation.nonlinear(t, u, args), u)
 
 
-def solved(equation: AbstractSplitEquation, u: Array, h: Array) -> Array:
-    """Return the solution v of `v - h L v = u`, sharded like u.
+def solved(equation: AbstractSplitEquation, t: Array, u: Array, h: Array) -> Array:
+    """Return the solution v of `v - h L v = u` with the boundary values of the time `t`, sharded like u.
 
     Raises `ValueError` unless v has the shape and dtype of the state.
     """
-    return _like_state("resolvent", equation.resolvent(u, h), u)
+    return _like_state("resolvent", equation.at(t).resolvent(u, h), u)
 
 
 def scaled(factor: Array, u: Array) -> Array:

@@ -1,5 +1,6 @@
 """Rayleigh–Bénard convection."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -20,10 +21,11 @@ from ._equation import Time
 from ._forcing import Forcing, add_forcing, check_forcing
 from ._stokes import diffuse, stokes
 from ._wall_flow import AbstractWallFlow, WallVelocity
+from ._wall_values import constant
 
 
-# The temperature of a wall: one number, or a number for each point of the wall.
-WallTemperature = Number | Real[Array | np.ndarray, "*wall"]
+# The temperature of a wall: one number, or a number for each point of the wall; or a function of time.
+WallTemperature = Number | Real[Array | np.ndarray, "*wall"] | Callable
 
 
 class RayleighBenard(AbstractWallFlow):
@@ -56,7 +58,8 @@ class RayleighBenard(AbstractWallFlow):
     - `rayleigh`, `prandtl`: Ra and Pr, positive numbers. They may be traced, so that JAX can differentiate with respect
         to them.
     - `bottom`, `top`: the temperatures of the walls at x = 0 and x = 1. Each is a number, or an array of shape `(ny,
-        nz)` in 3D and `(ny,)` in 2D. They may be traced, so that JAX can differentiate with respect to them.
+        nz)` in 3D and `(ny,)` in 2D. They may be traced, so that JAX can differentiate with respect to them. Each may
+        also be a function of the time t that returns such a temperature. Then call `equation.at(t).nusselt(u)`.
     - `wall_velocity`: the velocities of both walls, as in `Channel`. By default, the walls are at rest.
     - `forcing`: a function `(t, u, args)` of the state u, or a tuple of such functions. Each function returns the
         spectrum of a term that is added to the right-hand side, an array with the shape of u.
@@ -78,6 +81,7 @@ class RayleighBenard(AbstractWallFlow):
     forcing: Forcing = eqx.field(kw_only=True, default=None)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
     scalars: ClassVar[int] = 1
+    wall_values: ClassVar[tuple[str, ...]] = ("wall_velocity", "bottom", "top")
 
     def __check_init__(self):
         check_number("rayleigh", self.rayleigh, positive=True)
@@ -90,6 +94,7 @@ class RayleighBenard(AbstractWallFlow):
                 f"{self.fft.decomposition.box}."
             )
         for name, value in (("bottom", self.bottom), ("top", self.top)):
+            value = value(jnp.zeros(())) if callable(value) else value
             if jnp.shape(value) not in ((), shape):
                 raise ValueError(f"`{name}` must be a number or an array of shape {shape}; got {jnp.shape(value)}.")
         check_forcing(self)
@@ -135,16 +140,22 @@ class RayleighBenard(AbstractWallFlow):
             raise ValueError(f'`wall` must be "bottom" or "top"; got {wall!r}.')
         slopes = self.wall_slopes(_vector.stack(_vector.components(u, self.ndim)[-1:], self.ndim))
         flux = -slopes[..., 0, 0 if wall == "bottom" else 1]
-        return flux / (jnp.mean(_vector.cast(self.bottom, u)) - jnp.mean(_vector.cast(self.top, u)))
+        bottom, top = self._temperatures(u)
+        return flux / (jnp.mean(bottom) - jnp.mean(top))
 
     def _diffusivities(self, like: Array) -> tuple[Array, Array]:
         """Return ν and κ."""
         rayleigh, prandtl = _vector.cast(self.rayleigh, like), _vector.cast(self.prandtl, like)
         return jnp.sqrt(prandtl / rayleigh), 1 / jnp.sqrt(rayleigh * prandtl)
 
+    def _temperatures(self, like: Array) -> tuple[Array, Array]:
+        """Return the temperatures of both walls, in the precision of `like`."""
+        bottom, top = constant("bottom", self.bottom), constant("top", self.top)
+        return _vector.cast(bottom, like), _vector.cast(top, like)
+
     def _wall_sums(self, like: Array) -> Array:
         """Return half the sum and half the difference of the wall temperatures, for each mode along the walls."""
-        bottom, top = _vector.cast(self.bottom, like), _vector.cast(self.top, like)
+        bottom, top = self._temperatures(like)
         if bottom.ndim == top.ndim == 0:
             return self.uniform_walls(bottom, top, like)
         shape = check_fft(self.fft)

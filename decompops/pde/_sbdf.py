@@ -115,7 +115,7 @@ def _step(solver: SBDF, t: Time, u: History, args: Any) -> History:
         return runge_kutta_step(solver.equation, t, h, state, args)
 
     def multi_step() -> Array:
-        return solved(solver.equation, now + ahead[0], c * h)
+        return solved(solver.equation, t + h, now + ahead[0], c * h)
 
     new = jax.lax.cond(known < solver.order - 1, one_step, multi_step)
     ahead = (*map(jnp.add, later, ahead[1:]), later[-1])

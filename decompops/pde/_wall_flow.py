@@ -1,6 +1,7 @@
 """The common base of flows between two no-slip walls."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -20,14 +21,14 @@ from .._core.structure import Structure
 from ..spectral import _vector
 from ..spectral._chebyshev import Lines
 from ..spectral._check import check_fft
-from ._equation import AbstractSplitEquation, check_components
+from ._equation import AbstractSplitEquation, Time, check_components
 from ._products import AbstractProducts
 from ._stokes import WallModes
-from ._wall_values import slip
+from ._wall_values import constant, slip
 
 
-# The velocities of both walls along y, or along each axis of the walls.
-WallVelocity = Real[Array | np.ndarray, "2 *along"] | tuple[Number | tuple[Number, ...], ...]
+# The velocities of both walls along y, or along each axis of the walls; or a function of time that returns them.
+WallVelocity = Real[Array | np.ndarray, "2 *along"] | tuple[Number | tuple[Number, ...], ...] | Callable
 
 
 class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
@@ -41,6 +42,8 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
     first_basis = (Chebyshev,)
     scalars: ClassVar[int] = 0
     wall_velocity: ClassVar[WallVelocity | None] = None
+    # The fields that may be functions of time.
+    wall_values: ClassVar[tuple[str, ...]] = ("wall_velocity",)
 
     def __check_init__(self):
         shape = check_fft(self.fft, real=True)
@@ -65,7 +68,9 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
                 f"`fft` must keep at least 5 modes along {first[1]}; got modes {self.transform.modes or shape}. Pass a "
                 "larger `shape`."
             )
-        if self.wall_velocity is not None:
+        if callable(self.wall_velocity):
+            _check_wall_velocity(self.wall_velocity(jnp.zeros(())), len(shape))
+        elif self.wall_velocity is not None:
             _check_wall_velocity(self.wall_velocity, len(shape))
 
     @property
@@ -81,12 +86,14 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
         """Return the state for fields `(*batch, components, nx, ny, nz)`.
 
         **Raises:** `ValueError` for a wrong number of components, or if the fluid at a wall neither rests nor moves
-        with the wall. Traced fields are not checked: their velocity at the walls becomes the velocity of the walls in
-        the first implicit step.
+        with the wall at the time zero. To start at another time, call `equation.at(t).state(fields)`. Traced
+        fields are not checked: their velocity at the walls becomes the velocity of the walls in the first implicit
+        step.
         """
         check_components(self, fields)
         last = check_fft(self.fft)[0] - 1
-        velocities = jnp.pad(self.wall_velocities(jnp.zeros(())), ((0, 0), (1, 0)))  # No fluid crosses a wall.
+        walls = self.at(jnp.zeros(())).wall_velocities(jnp.zeros(()))
+        velocities = jnp.pad(walls, ((0, 0), (1, 0)))  # No fluid crosses a wall.
         places = tuple((axis, -self.ndim, place) for place in (0, last) for axis in range(self.ndim))
         if gap := slip(fields, self.ndim, places, velocities.ravel()):
             raise ValueError(
@@ -95,6 +102,12 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
                 "equation, or change the first and the last plane of the velocity along x."
             )
         return self.transform(fields)
+
+    def at(self, t: Time) -> "AbstractWallFlow":
+        """Return the equation with the wall values that it has at the time `t`: numbers in place of functions."""
+        values = ((name, getattr(self, name)) for name in self.wall_values)
+        moved = {name: value(t) for name, value in values if callable(value)}
+        return replace(self, **moved) if moved else self
 
     def fields(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"]:
         return self.transform.inverse(u)
@@ -167,7 +180,7 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
         dtype = jnp.finfo(like.dtype).dtype
         if self.wall_velocity is None:
             return jnp.zeros((2, self.ndim - 1), dtype)
-        velocity = jnp.asarray(self.wall_velocity, dtype)
+        velocity = jnp.asarray(constant("wall_velocity", self.wall_velocity), dtype)
         return velocity if velocity.ndim == 2 else jnp.pad(velocity[:, None], ((0, 0), (0, self.ndim - 2)))
 
     def moving_walls(self, like: Inexact[Array, "*spectrum"]) -> list[Array] | None:

@@ -1,4 +1,4 @@
-"""Finds values at walls that a state cannot keep."""
+"""Values at walls: those that depend on time, and those that a state cannot keep."""
 
 from typing import Any
 
@@ -14,6 +14,16 @@ from ..spectral import _vector
 
 # A component of a vector, an axis of the grid (negative), and the number of a point on a wall along this axis.
 Place = tuple[int, int, int]
+
+
+def constant(name: str, value: Any) -> Any:
+    """Return the `value` of the argument `name`. Raises `ValueError` if it is a function of time."""
+    if callable(value):
+        raise ValueError(
+            f"`{name}` must be constant here, but it is a function of time. Call the same method of `equation.at(t)`, "
+            "which has the values of the time t."
+        )
+    return value
 
 
 def slip(fields: Any, ndim: int, places: tuple[Place, ...], moving: Any = None) -> float:
