@@ -53,6 +53,9 @@ def draw() -> dict[str, str]:
         "padding.svg": padding(mesh),
         "halo.svg": halo(mesh),
         "bodies.svg": bodies(),
+        "bases.svg": bases(),
+        "modes.svg": modes(mesh),
+        "equations.svg": equations(),
     }
 
 
@@ -171,6 +174,59 @@ def bodies() -> str:
     notes = ("Blue: centres outside, with a value each.", "Orange: to the surface, at its distance.")
     parts += [_text(350, 378 + 24 * i, note, 17, "start") for i, note in enumerate(notes)]
     return _svg(670, 420, parts)
+
+
+def bases() -> str:
+    """The points of each basis, at their places between the two ends of an axis."""
+    n, left, length = 12, 170, 440
+    kinds = {"Fourier()": dops.Fourier(), "Cosine(2)": dops.Cosine(2), "Sine(2)": dops.Sine(2)}
+    kinds |= {"Chebyshev()": dops.Chebyshev(), "Cells.clustered": dops.Cells.clustered(n, 2.0)}
+    parts = [_text(x, 24, name, 17) for x, name in ((left, "first end"), (left + length, "second end"))]
+    parts += [f'<path d="M{x} 36V{52 + 40 * len(kinds)}" stroke="{INK}"/>' for x in (left, left + length)]
+    for row, (name, basis) in enumerate(kinds.items()):
+        y = 62 + 40 * row
+        parts += [_text(20, y + 6, name, 17, "start"), f'<path d="M{left} {y}h{length}" stroke="{FAINT}"/>']
+        places = left + length * np.asarray(basis.points(n))
+        parts += [f'<circle cx="{x:.1f}" cy="{y}" r="5" fill="{COLOURS[0]}"/>' for x in places]
+    return _svg(670, 60 + 40 * len(kinds), parts)
+
+
+def modes(mesh: jax.sharding.Mesh) -> str:
+    """The modes along y and z that each device holds, of a full transform and of one that keeps some modes."""
+    parts = []
+    for kept, left, title in ((None, 50, "All modes of 16³ cells"), (8, 400, "modes=8: the lowest")):
+        fft = dops.FFT3D(mesh, shape=(16, 16, 16), modes=kept, backend=dops.XLA())
+        owners = _plane(owners_of(fft.out_layout.shard(np.zeros(fft.out_layout.true_shape))), (1, 2))
+        parts += [cells(owners, left, 70), _borders(owners, left, 70), _text(left, 30, title, 20, "start")]
+        parts += _axes(left, 70, (1, 2))
+    return _svg(760, 410, parts)
+
+
+def equations() -> str:
+    """What some equations multiply, and which are built of another equation."""
+    columns = (
+        ("nothing", ("Diffusion", "Advection", "Dispersion", "HyperDiffusion", "Wave")),
+        ("a velocity", ("NavierStokes", "Burgers", "KortewegDeVries", "ShallowWater", "Channel")),
+        ("slopes", ("VorticityNavierStokes", "QuasiGeostrophic", "HasegawaWakatani", "KuramotoSivashinsky")),
+        ("values at a point", ("AllenCahn", "CahnHilliard", "SwiftHohenberg", "GrayScott", "GrossPitaevskii")),
+    )
+    parts = []
+    for i, (title, names) in enumerate(columns):
+        x = 130 + 250 * i
+        parts.append(_text(x, 32, f"multiply {title}", 16, style="italic"))
+        parts += [_box(x, 50 + 42 * j, name, 0) for j, name in enumerate(names)]
+    taken = {130: "PassiveScalar", 380: "Magnetohydrodynamics", 630: "RayleighBenard", 880: "ImaginaryTime"}
+    parts.append(_text(30, 298, "Built of another equation:", 16, "start", style="italic"))
+    parts += [_box(x, 312, name, 5) for x, name in taken.items()]
+    sources = ("takes any flow, or itself", "takes NavierStokes", "adds heat to Channel", "takes GrossPitaevskii")
+    parts += [_text(x, 368, source, 15) for x, source in zip(taken, sources)]
+    return _svg(1010, 390, parts)
+
+
+def _box(x: float, y: float, name: str, colour: int) -> str:
+    box = f'x="{x - 105}" y="{y}" width="210" height="32" rx="6"'
+    rectangle = f'<rect {box} fill="none" stroke="{COLOURS[colour]}" stroke-width="2"/>'
+    return rectangle + _text(x, y + 21, name, 16)
 
 
 def owners_of(array: jax.Array) -> np.ndarray:
