@@ -26,6 +26,7 @@ from helpers import assert_close, make_mesh, random_field
 
 
 SHAPE = (6, 5, 8)
+ENDS = slice(None, -2), slice(2, None)  # The neighbours before and after each point of a block with a halo.
 
 
 def check_operators(mesh: Mesh, backend) -> None:
@@ -44,6 +45,21 @@ def check_operators(mesh: Mesh, backend) -> None:
     assert_block(gradient, 2 * u.size * np.conj(u))
     stencil = dops.Stencil(dec, lambda h: h[..., 2:, 1:-1, 1:-1] - h[..., :-2, 1:-1, 1:-1])
     assert_block(stencil(field), np.roll(u, -1, 0) - np.roll(u, 1, 0))
+
+
+def check_solver(mesh: Mesh) -> None:
+    """Solve 7 u minus the sum of the six neighbours of u by conjugate gradients."""
+    dec = dops.Decomposition(mesh, shape=SHAPE, pad=True)
+    u = random_field(SHAPE)
+    right = 7 * u - sum(np.roll(u, shift, axis) for axis in range(3) for shift in (-1, 1))
+    inside = slice(1, -1)
+
+    def minus_laplacian(h):
+        parts = [h[(..., *(inside,) * axis, ends, *(inside,) * (2 - axis))] for axis in range(3) for ends in ENDS]
+        return 7 * h[..., inside, inside, inside] - sum(parts)
+
+    solver = dops.solve.CG(dops.Stencil(dec, minus_laplacian), rtol=1e-13)
+    assert_block(solver(dec.shard(right)), u)
 
 
 def check_separate_folders(folder: Path) -> None:
@@ -86,6 +102,7 @@ def main() -> None:
     mesh = make_mesh((2, 2), "explicit")
     with jax.set_mesh(mesh):
         check_operators(mesh, backend)
+        check_solver(mesh)
     print("operators agree", flush=True)
     for check in (check_snapshots, check_checkpoints):
         check(given.folder / check.__name__)

@@ -2,7 +2,6 @@
 
 import atexit
 import ctypes
-import importlib.metadata
 import math
 import os
 import sys
@@ -17,7 +16,8 @@ from jax.sharding import Mesh
 from ..native import caller
 from ..native.library import OVER_MPI
 from . import signals
-from .coordinator import addresses, check as check_coordinator, told
+from .coordinator import addresses, check as check_coordinator
+from .differences import announce, check_versions
 from .ending import end_together
 
 
@@ -124,7 +124,9 @@ def start(
     first = not known
     at_exit = watch(communicator) if first else None
     _meet(communicator, limits)
-    _check_versions(communicator)
+    check_versions(communicator)
+    if platform == "cpu":
+        announce(communicator)
     if first:
         _start_jax(communicator, platform, limits, coordinator, choose_device(communicator))
     if jax.local_device_count() != 1 or jax.local_devices()[0].platform != _DEVICES[platform]:
@@ -191,20 +193,6 @@ def _meet(communicator: Any, limits: Limits) -> None:
 
 
 _LATEST = 300  # The default limit of `initialize()` in seconds, and of `jax.distributed.initialize`.
-
-
-def _check_versions(communicator: Any) -> None:
-    """Raise an error on all ranks if they run different versions of Python, JAX or this library."""
-    version = importlib.metadata.version("decompops")
-    mine = {"Python": sys.version.split()[0], "JAX": jax.__version__, "decompops": version}
-    first = communicator.bcast(mine)
-    other = [f"{name} {have} instead of {first[name]}" for name, have in mine.items() if have != first[name]]
-    problems = told(communicator, f"it has {', '.join(other)}" if other else None)
-    if problems:
-        raise RuntimeError(
-            f"decompops: rank {communicator.rank}: all hosts must have the versions of rank 0's host: "
-            f"{'; '.join(problems)}. Install the same versions on all hosts, or start the same environment on all."
-        )
 
 
 def _start_jax(communicator: Any, platform: str, limits: Limits, coordinator: str | None, device: int | None) -> None:
