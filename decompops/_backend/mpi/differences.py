@@ -21,7 +21,7 @@ _WHAT_TO_DO = {
     _FFT: "Install the same FFT library on all hosts, or set DECOMPOPS_FFT=ducc for all ranks.",
     _CPU: (
         "XLA's programs may round differently, so a loop that ends at a computed number may take different numbers "
-        "of steps on the hosts; start all ranks with XLA_FLAGS=--xla_cpu_max_isa=AVX2."
+        "of steps on the hosts; start all ranks with XLA_FLAGS=--xla_cpu_max_isa=AVX2, or what else all CPUs have."
     ),
     _LIMIT: "Start all ranks with the same XLA_FLAGS.",
 }
