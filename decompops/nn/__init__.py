@@ -1,6 +1,7 @@
 """Neural-network layers for fields on distributed grids."""
 
 from ._fno import FNO as FNO, FNO2D as FNO2D, FNO3D as FNO3D
+from ._group_norm import GroupNorm as GroupNorm
 from ._halo_conv import HaloConv as HaloConv, HaloConv2D as HaloConv2D, HaloConv3D as HaloConv3D
 from ._spectral_conv import (
     SpectralConv as SpectralConv,

@@ -70,6 +70,7 @@ GIVEN = {
     "io/_read.py::read": "io.write('run/000100.zarr', {'velocity': velocity}, fft)",
     "nn/_fno.py::FNO": "u = u[None]",
     "pde/_magnetohydrodynamics.py::Magnetohydrodynamics": "magnetic = velocity",
+    "nn/_group_norm.py::GroupNorm": "u = velocity",
     "nn/_halo_conv.py::HaloConv": "u = velocity",
     "nn/_spectral_conv.py::SpectralConv": "u = velocity",
     "_operator/multiply.py::Multiply": "dec, a = fft.decomposition, u",

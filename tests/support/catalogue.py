@@ -270,6 +270,7 @@ def functions(t: dict, ndim: int) -> dict[str, Entry]:
     flow = lambda function: Entry(state(function), walls.in_layout, (ndim + 1,))
     return {
         "FNO": Entry(called(nn.FNO(fft, ndim, 1, width=2, modes=2, depth=1, key=KEY)), field, v),
+        "GroupNorm": Entry(called(nn.GroupNorm(dec, 1, ndim)), field, v),
         "HaloConv": Entry(called(nn.HaloConv(dec, ndim, 2, 3, key=KEY)), field, v),
         "SpectralConv": Entry(called(nn.SpectralConv(fft, ndim, 2, 2, key=KEY)), field, v),
         "GaussianRandomField": Entry(lambda u: u * noise(KEY)[None], field, v),
