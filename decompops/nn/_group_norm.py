@@ -1,4 +1,4 @@
-"""`GroupNorm`: normalisation over channels and the grid."""
+"""`GroupNorm` and `LayerNorm`: normalisation over channels and the grid."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,6 +25,8 @@ class GroupNorm(AbstractTyped):
     With one group, this is the layer norm over channels and grid; with a group for each channel, it is the instance
     norm. A call communicates two numbers for each channel and batch entry. Fields of less than 32 bits are normalised
     in float32.
+
+    Source: Y. Wu & K. He, Group normalization, ECCV 2018.
 
     !!! example
 
@@ -114,3 +116,11 @@ class GroupNorm(AbstractTyped):
             each = lambda parameter: lax.broadcast_to_rank(over_grid(parameter), u.ndim)
             u = u * each(self.norm.weight) + each(self.norm.bias)
         return Placed(dec)(u.astype(x.dtype))
+
+
+def LayerNorm(mesh: MeshOrDecomposition | None, channels: int, **options: Any) -> GroupNorm:
+    """Return `GroupNorm(mesh, 1, channels, ...)`: the mean is taken over all channels and cells of a field.
+
+    The weights belong to channels, not to cells, so they fit every grid.
+    """
+    return GroupNorm(mesh, 1, channels, **options)

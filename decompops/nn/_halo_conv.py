@@ -7,20 +7,15 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
-from .._common import compat
-from .._common.blocks import entry_names
 from .._common.check import check_count, check_flag, check_key, check_one_or_each
-from .._common.sharding import map_blocks
-from .._common.typed import batch_in_type
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped
 from .._operator.placed import Placed
-from .._operator.stencil import Stencil
 from .._operator.transform import real_dtype
 from .._operator.unbound import MeshOrDecomposition, OperatorDecomposition, bound, decomposition_of
+from ._blocks import check_factor, coarser, on_blocks, resized
 from ._channels import check_channels, layer_title
 
 
@@ -54,6 +49,7 @@ class HaloConv(AbstractTyped):
         out_channels: int,
         kernel_size: Any,
         *,
+        stride: Any = 1,
         ndim: int | None = None,
         dilation: Any = 1,
         groups: int = 1,
@@ -69,6 +65,9 @@ class HaloConv(AbstractTyped):
         - `in_channels`, `out_channels`: the number of channels of the input and of the result.
         - `kernel_size`: the number of kernel cells: one number for all axes, or one number for each axis. A kernel with
             an even number of cells has one more cell after the central cell than before it.
+        - `stride`: the distance between the cells at which the result is computed: one number for all axes, or one
+            number for each axis. It must divide the lengths of the grid. The result lies on a grid that is coarser by
+            `stride`, and is padded where the mesh does not divide that grid.
         - `ndim`: the number of axes of the grid. The default is the number of axes of the `Decomposition`, or 3 if
             `mesh` is a device mesh.
         - `dilation`: the distance between kernel cells: one number for all axes, or one number for each axis.
@@ -95,6 +94,7 @@ class HaloConv(AbstractTyped):
             grid,
             *channels,
             kernel_size=check_one_or_each("kernel_size", kernel_size, grid),
+            stride=check_factor("stride", stride, self.decomposition, divides=True),
             dilation=check_one_or_each("dilation", dilation, grid),
             groups=groups,
             use_bias=check_flag("use_bias", use_bias),
@@ -112,7 +112,8 @@ class HaloConv(AbstractTyped):
         return replace(field, kind="real", space="field", components=(self.conv.in_channels,))
 
     def result_structure(self, given: Structure) -> Structure:
-        return replace(self.in_structure, components=(self.conv.out_channels,)).following(given)
+        field, stride = replace(self.in_structure, components=(self.conv.out_channels,)), self.conv.stride
+        return resized(field, coarser(self.decomposition, stride) if max(stride) > 1 else None).following(given)
 
     def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Float[Array, "*result"]:
         """Apply the convolution.
@@ -122,32 +123,22 @@ class HaloConv(AbstractTyped):
         - `x`: real fields of shape `(*batch, in_channels, nx, ny, nz)`.
         - `key`: ignored. `eqx.nn.Sequential` passes it.
 
-        **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`.
+        **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`; with a stride, of the coarser grid.
 
         **Raises:** `ValueError` if `x` does not have the shape `(*batch, in_channels, nx, ny, nz)`.
         """
         if not self.is_bound:
             return bound(self, x)(x)
-        dec = self.decomposition
-        x = Placed(dec)(check_channels(x, self.conv.in_channels, dec.ndim))
+        dec, conv = self.decomposition, self.conv
         # The halo has as many cells on each side as Equinox adds with `padding="SAME"`.
-        reach = [distance * (cells - 1) for cells, distance in zip(self.conv.kernel_size, self.conv.dilation)]
-        halo = tuple((cells // 2, cells - cells // 2) for cells in reach)
-
-        def on_block(conv: eqx.nn.Conv, block: Array) -> Array:
-            before, after = (",".join(f"{kind}{axis}" for axis in range(dec.ndim)) for kind in ("extended", "block"))
-            signature = f"(in,{before})->(out,{after})"
-            convolved = lambda extended: jnp.vectorize(conv, signature=signature)(extended)
-            return Stencil(dec, convolved, halo, periodic=self.padding_mode == "CIRCULAR").local(block)
-
-        # This method uses `Stencil.local`. `Stencil.__call__` would map the convolution over the blocks of all devices
-        # by `jax.vmap`, which merges the batch and the blocks of a convolution, in this order, into one array axis. XLA
-        # then gathers this axis, and on Explicit meshes JAX raises an error.
-        spec = PartitionSpec(*batch_in_type(x, dec.ndim), *dec.spec())
-        names = {name for entry in spec for name in entry_names(entry)}
-        # With `prevent_cse=False`, XLA can merge the recomputation in a derivative with the first computation.
-        on_block = compat.saving_nothing(on_block, prevent_cse=False)
-        return map_blocks(on_block, dec.mesh, names, (PartitionSpec(), spec), spec)(self.conv, x)
+        extents = [distance * (cells - 1) + 1 for cells, distance in zip(conv.kernel_size, conv.dilation)]
+        sums = [max(0, extent - stride) for extent, stride in zip(extents, conv.stride)]
+        halo = [(total // 2, total - total // 2) for total in sums]
+        x = check_channels(x, conv.in_channels, dec.ndim)
+        axes = [",".join(f"{kind}{axis}" for axis in range(dec.ndim)) for kind in ("extended", "block")]
+        mapped = lambda conv, block: jnp.vectorize(conv, signature=f"(in,{axes[0]})->(out,{axes[1]})")(block)
+        grids, periodic = (dec, coarser(dec, conv.stride)), self.padding_mode == "CIRCULAR"
+        return on_blocks(mapped, conv, x, grids, halo, periodic=periodic)
 
 
 def HaloConv2D(mesh: MeshOrDecomposition | None, *arguments: Any, **options: Any) -> HaloConv:

@@ -72,6 +72,7 @@ GIVEN = {
     "pde/_magnetohydrodynamics.py::Magnetohydrodynamics": "magnetic = velocity",
     "nn/_group_norm.py::GroupNorm": "u = velocity",
     "nn/_halo_conv.py::HaloConv": "u = velocity",
+    "nn/_halo_conv_transpose.py::HaloConvTranspose": "u = velocity",
     "nn/_spectral_conv.py::SpectralConv": "u = velocity",
     "_operator/multiply.py::Multiply": "dec, a = fft.decomposition, u",
     "solve/_cg.py::CG": "from decompops import solve; a = f = u",

@@ -57,6 +57,12 @@ def test_each_entry_of_a_batch_is_normalised_alone():
     np.testing.assert_allclose(got.var(-1), 1, rtol=1e-3)
 
 
+def test_layer_norm():
+    layer = dops.nn.LayerNorm(make_mesh((2, 4)), 4, ndim=2)
+    x = random_field((4, 8, 8))
+    assert_close(layer(x), (x - x.mean()) / np.sqrt(x.var() + 1e-5))
+
+
 def test_narrow_fields_are_normalised_in_single_precision():
     """In float16, the mean of these squares would overflow."""
     layer = GroupNorm(make_mesh((2, 4)), 1, 2, dtype=jnp.float32)

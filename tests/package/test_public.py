@@ -73,8 +73,9 @@ SUBPACKAGES = {
         *("State", "System"),
     },
     dops.nn: {
-        *("FNO", "FNO2D", "FNO3D", "GroupNorm", "HaloConv", "HaloConv2D", "HaloConv3D"),
-        *("SpectralConv", "SpectralConv2D", "SpectralConv3D"),
+        *("AvgPool", "GroupNorm", "HaloConvTranspose", "LayerNorm", "MaxPool", "Upsample"),
+        *("FNO", "FNO2D", "FNO3D", "HaloConv", "HaloConv2D", "HaloConv3D", "SpectralConv", "SpectralConv2D"),
+        "SpectralConv3D",
     },
     dops.finite_volume: {"Body", "Diffusion", "Divergence", "Gradient", "Robin"},
     dops.plot: {"curves", "panels", "projection", "slice", "spectrum"},

@@ -1,0 +1,125 @@
+"""`HaloConvTranspose`: the transposed convolution, from a grid to a finer one."""
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Key, Shaped, UInt32
+
+from .._common.broadcast import along
+from .._common.check import check_count, check_flag, check_key, check_one_or_each
+from .._core.structure import Structure
+from .._operator.base import AbstractTyped
+from .._operator.placed import Placed
+from .._operator.transform import real_dtype
+from .._operator.unbound import MeshOrDecomposition, OperatorDecomposition, bound, decomposition_of
+from ._blocks import check_factor, finer, on_blocks, resized
+from ._channels import check_channels
+from ._halo_conv import PaddingMode
+
+
+class HaloConvTranspose(AbstractTyped):
+    """A transposed convolution: `equinox.nn.ConvTranspose(ndim, ..., padding="SAME")` for sharded fields.
+
+    The result lies on a grid that is finer by `stride`. The same key gives the same initial weights as Equinox's layer.
+    With the weights of a `HaloConv` that has the same `stride` on the finer grid, flipped along the axes of the kernel
+    and with the axes of the channels exchanged, the layer is the exact transpose of this `HaloConv`.
+
+    !!! example
+
+        ```python
+        coarse = dops.Decomposition(mesh, shape=(32, 32, 32))
+        layer = dops.nn.HaloConvTranspose(coarse, 3, 8, kernel_size=2, stride=2, key=jax.random.key(0))
+        v = layer(u)        # (3, 32, 32, 32) to (8, 64, 64, 64)
+        ```
+    """
+
+    conv: eqx.nn.ConvTranspose
+    decomposition: OperatorDecomposition
+    padding_mode: PaddingMode = eqx.field(static=True)
+
+    def __init__(
+        self,
+        mesh: MeshOrDecomposition | None,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        *,
+        stride: Any = 1,
+        ndim: int | None = None,
+        dilation: Any = 1,
+        use_bias: bool = True,
+        padding_mode: PaddingMode = "CIRCULAR",
+        dtype: Any = None,
+        key: Key[Array, ""] | UInt32[Array, "2"],
+    ):
+        """**Arguments:**
+
+        - `mesh`: the `Decomposition` of the input. It may be a device mesh if `stride` is one.
+        - `stride`: the factor between the lengths of the grids: one number for all axes, or one number for each axis.
+        - `in_channels`, `out_channels`, `kernel_size`, `ndim`, `dilation`, `use_bias`, `padding_mode`, `dtype`, `key`:
+            the same as in `HaloConv`.
+
+        **Raises:** the errors of `HaloConv`; `ValueError` if `stride` is above one and `mesh` is not a `Decomposition`.
+        """
+        self.decomposition = decomposition_of(mesh, ndim=ndim)
+        grid = self.decomposition.ndim
+        if padding_mode not in get_args(PaddingMode):
+            raise ValueError(f"`padding_mode` must be one of {get_args(PaddingMode)}; got {padding_mode!r}.")
+        self.padding_mode = padding_mode
+        self.conv = eqx.nn.ConvTranspose(
+            grid,
+            check_count("in_channels", in_channels),
+            check_count("out_channels", out_channels),
+            kernel_size=check_one_or_each("kernel_size", kernel_size, grid),
+            stride=check_factor("stride", stride, self.decomposition, divides=False),
+            dilation=check_one_or_each("dilation", dilation, grid),
+            use_bias=check_flag("use_bias", use_bias),
+            dtype=real_dtype(dtype),
+            key=check_key("key", key),
+        )
+
+    @property
+    def in_structure(self) -> Structure:
+        field = Placed(self.decomposition).in_structure
+        return replace(field, kind="real", space="field", components=(self.conv.in_channels,))
+
+    def result_structure(self, given: Structure) -> Structure:
+        field, stride = replace(self.in_structure, components=(self.conv.out_channels,)), self.conv.stride
+        return resized(field, finer(self.decomposition, stride) if max(stride) > 1 else None).following(given)
+
+    def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Float[Array, "*result"]:
+        """Apply the transposed convolution.
+
+        **Arguments:**
+
+        - `x`: real fields of shape `(*batch, in_channels, nx, ny, nz)`.
+        - `key`: ignored. `eqx.nn.Sequential` passes it.
+
+        **Returns:** real fields `(*batch, out_channels, ...)` on the finer grid.
+
+        **Raises:** `ValueError` if `x` does not have the shape `(*batch, in_channels, nx, ny, nz)`.
+        """
+        if not self.is_bound:
+            return bound(self, x)(x)
+        dec, conv = self.decomposition, self.conv
+        reaches = [distance * (cells - 1) for cells, distance in zip(conv.kernel_size, conv.dilation)]
+        behind = [max(0, reach + 1 - stride) // 2 for reach, stride in zip(reaches, conv.stride)]
+        pads = [(reach - own, stride - 1 + own) for reach, own, stride in zip(reaches, behind, conv.stride)]
+        halo = [(low // stride, high // stride) for (low, high), stride in zip(pads, conv.stride)]
+
+        def convolve(conv: eqx.nn.ConvTranspose, window: Array) -> Array:
+            images = window.reshape(-1, *window.shape[-dec.ndim - 1 :])
+            result = jax.lax.conv_general_dilated(
+                images, conv.weight, (1,) * dec.ndim, pads, lhs_dilation=conv.stride, rhs_dilation=conv.dilation
+            )
+            result = result.reshape(*window.shape[: -dec.ndim - 1], *result.shape[1:])
+            bias = conv.bias
+            return result if bias is None else result + along(bias.reshape(-1), -dec.ndim - 1, result.ndim)
+
+        grids, periodic = (dec, finer(dec, conv.stride)), self.padding_mode == "CIRCULAR"
+        x = check_channels(x, conv.in_channels, dec.ndim)
+        return on_blocks(convolve, conv, x, grids, halo, periodic=periodic, rate=conv.stride)
