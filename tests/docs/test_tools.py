@@ -151,6 +151,7 @@ Use `spectral.Poisson(fft)`, `dops.FFT3D`, `ETDRK`, `fft.inverse` or [`io.write`
 
 def test_guides_link_to_the_api():
     tool = load("references")
-    for name in ("solvers", "long_runs", "first_solve", "gradients", "faq", "coming_from"):
+    guides = ["spectral_operators", "equations", "integrators", "walls", "neural_layers", "long_runs", "first_solve"]
+    for name in (*guides, "gradients", "faq", "coming_from"):
         links = re.findall(r"\]\[(decompops[.\w]+)\]", tool.linked((ROOT / "docs" / f"{name}.md").read_text()))
         assert len(links) >= 3, name
