@@ -20,7 +20,6 @@ from .._core.structure import Structure
 from .._operator.halo import HaloExchange
 from .._operator.placed import Placed
 from .._operator.unbound import OperatorDecomposition
-from ..finite_volume._cut import Cut
 
 
 def check_factor(name: str, factor: Any, dec: OperatorDecomposition, *, divides: bool) -> tuple[int, ...]:
@@ -70,7 +69,7 @@ def on_blocks(
 ) -> Array:
     """Apply `function(parameters, window)` to a window of cells for each block of the result.
 
-    `grids` are the grid of `x` and the grid of the result, both with the same number of blocks.
+    `grids` are the grid of `x` and the grid of the result. Each device holds one block of both.
 
     - Without `rate`, the grid of `x` is finer by whole factors. The window has the fine cells of a block of the result,
         and `reach` cells more before and behind them. `function` returns the block.
@@ -92,7 +91,7 @@ def on_blocks(
         result = function(parameters, window)
         if rate is not None:
             result = _cut_out(result, own, cuts)
-        return Cut(target.mesh, other, local=True).clear(result)
+        return Placed(target).local(result)  # with zeros in the padding
 
     # A `shard_map` instead of a `jax.vmap` over blocks: `jax.vmap` merges the batch and the blocks of a convolution, in
     # this order, into one array axis. XLA then gathers this axis, and on Explicit meshes JAX raises an error.

@@ -1,5 +1,6 @@
 """`HaloConv`, `HaloConv2D` and `HaloConv3D`: a convolution with a small kernel."""
 
+from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -10,6 +11,7 @@ from jax import Array
 from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._common.check import check_count, check_flag, check_key, check_one_or_each
+from .._core.decomposition import Decomposition
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped
 from .._operator.placed import Placed
@@ -22,7 +24,54 @@ from ._channels import check_channels, layer_title
 PaddingMode = Literal["CIRCULAR", "ZEROS"]
 
 
-class HaloConv(AbstractTyped):
+class AbstractHaloConv(AbstractTyped):
+    """A convolution of the blocks of a field, whose result may lie on another grid."""
+
+    conv: eqx.nn.Conv | eqx.nn.ConvTranspose
+    decomposition: OperatorDecomposition
+    padding_mode: PaddingMode = eqx.field(static=True)
+
+    @property
+    def in_structure(self) -> Structure:
+        field = Placed(self.decomposition).in_structure
+        return replace(field, kind="real", space="field", components=(self.conv.in_channels,))
+
+    def result_structure(self, given: Structure) -> Structure:
+        field = replace(self.in_structure, components=(self.conv.out_channels,))
+        return resized(field, self.result_grid(self.decomposition) if self.is_bound else None).following(given)
+
+    def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Float[Array, "*result"]:
+        """Apply the convolution.
+
+        **Arguments:**
+
+        - `x`: real fields of shape `(*batch, in_channels, nx, ny, nz)`.
+        - `key`: ignored. `eqx.nn.Sequential` passes it.
+
+        **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`; with a stride, on the other grid.
+
+        **Raises:** `ValueError` if `x` does not have the shape `(*batch, in_channels, nx, ny, nz)`.
+        """
+        if not self.is_bound:
+            return bound(self, x)(x)
+        return self.convolved(check_channels(x, self.conv.in_channels, self.decomposition.ndim))
+
+    @abstractmethod
+    def result_grid(self, dec: Decomposition) -> Decomposition:
+        """Return the grid of the result for fields on the grid `dec`."""
+
+    @abstractmethod
+    def convolved(self, x: Array) -> Array:
+        """Return the result for fields with the right channels."""
+
+
+def check_padding_mode(value: Any) -> PaddingMode:
+    if value not in get_args(PaddingMode):
+        raise ValueError(f"`padding_mode` must be one of {get_args(PaddingMode)}; got {value!r}.")
+    return value
+
+
+class HaloConv(AbstractHaloConv):
     """A convolution with a small kernel: `equinox.nn.Conv(ndim, ..., padding="SAME")` for sharded fields.
 
     The layer computes the same values and gradients as Equinox's layer on the whole grid. The same key gives the same
@@ -39,8 +88,6 @@ class HaloConv(AbstractTyped):
     """
 
     conv: eqx.nn.Conv
-    decomposition: OperatorDecomposition
-    padding_mode: PaddingMode = eqx.field(static=True)
 
     def __init__(
         self,
@@ -83,9 +130,7 @@ class HaloConv(AbstractTyped):
         """
         self.decomposition = decomposition_of(mesh, ndim=ndim)
         grid = self.decomposition.ndim
-        if padding_mode not in get_args(PaddingMode):
-            raise ValueError(f"`padding_mode` must be one of {get_args(PaddingMode)}; got {padding_mode!r}.")
-        self.padding_mode = padding_mode
+        self.padding_mode = check_padding_mode(padding_mode)
         channels = check_count("in_channels", in_channels), check_count("out_channels", out_channels)
         groups = check_count("groups", groups)
         if any(count % groups for count in channels):
@@ -106,38 +151,18 @@ class HaloConv(AbstractTyped):
     def title(self) -> str:
         return layer_title("HaloConv", self.decomposition.ndim)
 
-    @property
-    def in_structure(self) -> Structure:
-        field = Placed(self.decomposition).in_structure
-        return replace(field, kind="real", space="field", components=(self.conv.in_channels,))
+    def result_grid(self, dec: Decomposition) -> Decomposition:
+        return coarser(dec, self.conv.stride)
 
-    def result_structure(self, given: Structure) -> Structure:
-        field, stride = replace(self.in_structure, components=(self.conv.out_channels,)), self.conv.stride
-        return resized(field, coarser(self.decomposition, stride) if max(stride) > 1 else None).following(given)
-
-    def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Float[Array, "*result"]:
-        """Apply the convolution.
-
-        **Arguments:**
-
-        - `x`: real fields of shape `(*batch, in_channels, nx, ny, nz)`.
-        - `key`: ignored. `eqx.nn.Sequential` passes it.
-
-        **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`; with a stride, of the coarser grid.
-
-        **Raises:** `ValueError` if `x` does not have the shape `(*batch, in_channels, nx, ny, nz)`.
-        """
-        if not self.is_bound:
-            return bound(self, x)(x)
+    def convolved(self, x: Array) -> Array:
         dec, conv = self.decomposition, self.conv
         # The halo has as many cells on each side as Equinox adds with `padding="SAME"`.
         extents = [distance * (cells - 1) + 1 for cells, distance in zip(conv.kernel_size, conv.dilation)]
         sums = [max(0, extent - stride) for extent, stride in zip(extents, conv.stride)]
         halo = [(total // 2, total - total // 2) for total in sums]
-        x = check_channels(x, conv.in_channels, dec.ndim)
         axes = [",".join(f"{kind}{axis}" for axis in range(dec.ndim)) for kind in ("extended", "block")]
         mapped = lambda conv, block: jnp.vectorize(conv, signature=f"(in,{axes[0]})->(out,{axes[1]})")(block)
-        grids, periodic = (dec, coarser(dec, conv.stride)), self.padding_mode == "CIRCULAR"
+        grids, periodic = (dec, self.result_grid(dec)), self.padding_mode == "CIRCULAR"
         return on_blocks(mapped, conv, x, grids, halo, periodic=periodic)
 
 

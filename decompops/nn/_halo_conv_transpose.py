@@ -1,27 +1,22 @@
 """`HaloConvTranspose`: the transposed convolution, from a grid to a finer one."""
 
-from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import equinox as eqx
 import jax
-import numpy as np
 from jax import Array
-from jaxtyping import Float, Key, Shaped, UInt32
+from jaxtyping import Key, UInt32
 
 from .._common.broadcast import along
 from .._common.check import check_count, check_flag, check_key, check_one_or_each
-from .._core.structure import Structure
-from .._operator.base import AbstractTyped
-from .._operator.placed import Placed
+from .._core.decomposition import Decomposition
 from .._operator.transform import real_dtype
-from .._operator.unbound import MeshOrDecomposition, OperatorDecomposition, bound, decomposition_of
-from ._blocks import check_factor, finer, on_blocks, resized
-from ._channels import check_channels
-from ._halo_conv import PaddingMode
+from .._operator.unbound import MeshOrDecomposition, decomposition_of
+from ._blocks import check_factor, finer, on_blocks
+from ._halo_conv import AbstractHaloConv, PaddingMode, check_padding_mode
 
 
-class HaloConvTranspose(AbstractTyped):
+class HaloConvTranspose(AbstractHaloConv):
     """A transposed convolution: `equinox.nn.ConvTranspose(ndim, ..., padding="SAME")` for sharded fields.
 
     The result lies on a grid that is finer by `stride`. The same key gives the same initial weights as Equinox's layer.
@@ -38,8 +33,6 @@ class HaloConvTranspose(AbstractTyped):
     """
 
     conv: eqx.nn.ConvTranspose
-    decomposition: OperatorDecomposition
-    padding_mode: PaddingMode = eqx.field(static=True)
 
     def __init__(
         self,
@@ -67,9 +60,7 @@ class HaloConvTranspose(AbstractTyped):
         """
         self.decomposition = decomposition_of(mesh, ndim=ndim)
         grid = self.decomposition.ndim
-        if padding_mode not in get_args(PaddingMode):
-            raise ValueError(f"`padding_mode` must be one of {get_args(PaddingMode)}; got {padding_mode!r}.")
-        self.padding_mode = padding_mode
+        self.padding_mode = check_padding_mode(padding_mode)
         self.conv = eqx.nn.ConvTranspose(
             grid,
             check_count("in_channels", in_channels),
@@ -82,29 +73,10 @@ class HaloConvTranspose(AbstractTyped):
             key=check_key("key", key),
         )
 
-    @property
-    def in_structure(self) -> Structure:
-        field = Placed(self.decomposition).in_structure
-        return replace(field, kind="real", space="field", components=(self.conv.in_channels,))
+    def result_grid(self, dec: Decomposition) -> Decomposition:
+        return finer(dec, self.conv.stride)
 
-    def result_structure(self, given: Structure) -> Structure:
-        field, stride = replace(self.in_structure, components=(self.conv.out_channels,)), self.conv.stride
-        return resized(field, finer(self.decomposition, stride) if max(stride) > 1 else None).following(given)
-
-    def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Float[Array, "*result"]:
-        """Apply the transposed convolution.
-
-        **Arguments:**
-
-        - `x`: real fields of shape `(*batch, in_channels, nx, ny, nz)`.
-        - `key`: ignored. `eqx.nn.Sequential` passes it.
-
-        **Returns:** real fields `(*batch, out_channels, ...)` on the finer grid.
-
-        **Raises:** `ValueError` if `x` does not have the shape `(*batch, in_channels, nx, ny, nz)`.
-        """
-        if not self.is_bound:
-            return bound(self, x)(x)
+    def convolved(self, x: Array) -> Array:
         dec, conv = self.decomposition, self.conv
         reaches = [distance * (cells - 1) for cells, distance in zip(conv.kernel_size, conv.dilation)]
         behind = [max(0, reach + 1 - stride) // 2 for reach, stride in zip(reaches, conv.stride)]
@@ -117,9 +89,9 @@ class HaloConvTranspose(AbstractTyped):
                 images, conv.weight, (1,) * dec.ndim, pads, lhs_dilation=conv.stride, rhs_dilation=conv.dilation
             )
             result = result.reshape(*window.shape[: -dec.ndim - 1], *result.shape[1:])
-            bias = conv.bias
-            return result if bias is None else result + along(bias.reshape(-1), -dec.ndim - 1, result.ndim)
+            if conv.bias is None:
+                return result
+            return result + along(conv.bias.reshape(-1), -dec.ndim - 1, result.ndim)
 
-        grids, periodic = (dec, finer(dec, conv.stride)), self.padding_mode == "CIRCULAR"
-        x = check_channels(x, conv.in_channels, dec.ndim)
+        grids, periodic = (dec, self.result_grid(dec)), self.padding_mode == "CIRCULAR"
         return on_blocks(convolve, conv, x, grids, halo, periodic=periodic, rate=conv.stride)

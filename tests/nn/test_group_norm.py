@@ -1,7 +1,5 @@
 """Tests of `GroupNorm` against `eqx.nn.GroupNorm` on the whole grid."""
 
-import contextlib
-
 import decompops as dops
 import equinox as eqx
 import jax
@@ -12,6 +10,7 @@ from decompops.nn import GroupNorm
 from decompops.tools.hlo import collectives
 
 from helpers import assert_close, make_mesh, random_field
+from layers import compare
 
 
 UNEVEN = (9, 10, 11)
@@ -22,31 +21,14 @@ def with_weights(layer):
     return jax.tree.map(lambda part: part + jnp.cos(jnp.arange(part.size, dtype=part.dtype)), layer)
 
 
-@jax.jit
-def run(layer, u):
-    """Return the result, and the gradients with respect to the parameters and the input."""
-    loss = lambda layer, u: (jnp.sum(jnp.sin(layer(u))), layer(u))
-    (_, v), gradients = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(layer, u)
-    return v, gradients
-
-
 @pytest.mark.parametrize(
     ("sizes", "kind", "groups", "affine"),
     [((2, 4), "auto", 2, True), ((2, 4), "explicit", 1, True), ((8,), "explicit", 4, True), ((1, 1), "auto", 2, False)],
 )
 def test_values_and_gradients_equal_equinox(sizes, kind, groups, affine, spoilt):
-    mesh = make_mesh(sizes, kind)
-    dec = dops.Decomposition(mesh, shape=UNEVEN, pad=True)
-    layer = with_weights(GroupNorm(dec, groups, 4, channelwise_affine=affine))
+    make = lambda dec: with_weights(GroupNorm(dec, groups, 4, channelwise_affine=affine))
     whole = with_weights(eqx.nn.GroupNorm(groups, 4, channelwise_affine=affine))
-    x = 3 + random_field((4, *UNEVEN)) * np.arange(1, 5)[:, None, None, None]
-    with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
-        got, (for_layer, for_input) = run(layer, spoilt(dec, x))
-    expected, (for_whole, for_x) = run(whole, jnp.asarray(x))
-    assert_close(got, dec.shard(np.asarray(expected)))  # The padding must be zero.
-    assert_close(for_input, dec.shard(np.asarray(for_x)))
-    for mine, theirs in zip(jax.tree.leaves(for_layer), jax.tree.leaves(for_whole), strict=True):
-        assert_close(mine, theirs)
+    compare(make, whole, (UNEVEN, UNEVEN), sizes, kind, spoilt, channels=4)
 
 
 def test_each_entry_of_a_batch_is_normalised_alone():
@@ -65,7 +47,7 @@ def test_layer_norm():
 
 def test_narrow_fields_are_normalised_in_single_precision():
     """In float16, the mean of these squares would overflow."""
-    layer = GroupNorm(make_mesh((2, 4)), 1, 2, dtype=jnp.float32)
+    layer = GroupNorm(make_mesh((2, 4)), 1, 2)
     x = (500 * random_field((2, 8, 8, 8))).astype(np.float16)
     got = layer(x)
     assert got.dtype == np.float16

@@ -1,7 +1,5 @@
 """Tests of the layers between two grids, against Equinox and NumPy on one device."""
 
-import contextlib
-
 import decompops as dops
 import equinox as eqx
 import jax
@@ -9,56 +7,33 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import nn
+from decompops.tools.hlo import collectives
 
 from helpers import assert_close, make_mesh, random_field
+from layers import compare
 
 
 FINE, FACTOR = (12, 20, 6), (2, 2, 3)
 COARSE = (6, 10, 2)
-# On the meshes of two and four devices along y, the blocks of FINE and COARSE begin at different cells.
+# On 2x4 devices, four blocks share the 20 cells of FINE and the 10 cells of COARSE along y: five cells each, and three.
+# So the blocks of the two grids begin at different places.
 MESHES = [((2, 4), "auto"), ((8, 1), "explicit"), ((1, 1), "auto")]
 KEY = jax.random.key(0)
 
 
-def run(layer, x):
-    """Return the result, and the gradients with respect to the weights and the input."""
-    loss = lambda both: (jnp.sum(jnp.sin(v := both[0](both[1]))), v)
-    (_, v), (for_layer, for_x) = eqx.filter_jit(eqx.filter_value_and_grad(loss, has_aux=True))((layer, x))
-    return v, for_layer, for_x
-
-
-def compare(make, whole, shapes, sizes, kind, spoilt, channels=2):
-    """Compare a layer, its results and its gradients with the function `whole` on one device."""
-    mesh = make_mesh(sizes, kind)
-    source, target = (dops.Decomposition(mesh, shape=shape, pad=True) for shape in shapes)
-    layer, x = make(source), random_field((channels, *shapes[0]))
-    with jax.set_mesh(mesh) if kind == "explicit" else contextlib.nullcontext():
-        got, for_layer, for_input = run(layer, spoilt(source, x))
-    expected, for_whole, for_x = run(whole, jnp.asarray(x))
-    assert_close(got, target.shard(np.asarray(expected)))  # The padding must be zero.
-    assert_close(for_input, source.shard(np.asarray(for_x)))
-    weights = [jax.tree.leaves(eqx.filter(gradient, eqx.is_array)) for gradient in (for_layer, for_whole)]
-    for mine, theirs in zip(*weights, strict=True):
-        assert_close(mine, theirs)
-    assert layer.out_structure.layout.true_shape == shapes[1]
-
-
 @pytest.mark.parametrize(("sizes", "kind"), MESHES)
 @pytest.mark.parametrize(("kernel", "mode"), [(3, "CIRCULAR"), ((2, 4, 1), "ZEROS")])
-def test_strided_convolution(sizes, kind, kernel, mode, spoilt):
+@pytest.mark.parametrize(
+    ("mine", "theirs", "shapes"),
+    [
+        (nn.HaloConv, eqx.nn.Conv, (FINE, COARSE)),
+        (nn.HaloConvTranspose, eqx.nn.ConvTranspose, (COARSE, FINE)),
+    ],
+)
+def test_convolutions_between_grids(mine, theirs, shapes, kernel, mode, sizes, kind, spoilt):
     options = {"kernel_size": kernel, "stride": FACTOR, "padding_mode": mode, "key": KEY}
-    make = lambda dec: nn.HaloConv(dec, 2, 3, **options)
-    whole = eqx.nn.Conv(3, 2, 3, padding="SAME", **options)
-    compare(make, whole, (FINE, COARSE), sizes, kind, spoilt)
-
-
-@pytest.mark.parametrize(("sizes", "kind"), MESHES)
-@pytest.mark.parametrize(("kernel", "mode"), [(3, "CIRCULAR"), ((2, 4, 3), "ZEROS")])
-def test_transposed_convolution(sizes, kind, kernel, mode, spoilt):
-    options = {"kernel_size": kernel, "stride": FACTOR, "padding_mode": mode, "key": KEY}
-    make = lambda dec: nn.HaloConvTranspose(dec, 2, 3, **options)
-    whole = eqx.nn.ConvTranspose(3, 2, 3, padding="SAME", **options)
-    compare(make, whole, (COARSE, FINE), sizes, kind, spoilt)
+    whole = theirs(3, 2, 3, padding="SAME", **options)
+    compare(lambda dec: mine(dec, 2, 3, **options), whole, shapes, sizes, kind, spoilt)
 
 
 @pytest.mark.parametrize("mode", ["CIRCULAR", "ZEROS"])
@@ -92,6 +67,46 @@ def test_upsampling(sizes, kind, spoilt):
         return x
 
     compare(lambda dec: nn.Upsample(dec, FACTOR), whole, (COARSE, FINE), sizes, kind, spoilt)
+
+
+@pytest.mark.parametrize(("coarse", "factor"), [(1, 7), (5, 3), (8, 2), (13, 2), (17, 5), (31, 4)])
+def test_any_lengths_on_eight_devices(coarse, factor):
+    """Blocks of the two grids begin at places whose distance grows from device to device."""
+    mesh = make_mesh((8,))
+    fine, small = (dops.Decomposition(mesh, shape=(n,), pad=True) for n in (coarse * factor, coarse))
+    x, y = random_field(fine.shape), random_field(small.shape)
+    assert_close(small.gather(nn.MaxPool(fine, factor)(x)), x.reshape(coarse, factor).max(1))
+    assert_close(fine.gather(nn.Upsample(small, factor)(y)), np.repeat(y, factor))
+
+
+def kinds(layer, shape):
+    u = layer.decomposition.shard(np.zeros(shape))
+    program = jax.jit(lambda layer, u: layer(u)).lower(layer, u).compile()
+    return {one.kind for one in collectives(program.as_text())}
+
+
+def test_only_neighbours_communicate():
+    """Pools communicate nothing if the blocks of the two grids begin at the same places."""
+    mesh = make_mesh((2, 4))
+    even, uneven = (dops.Decomposition(mesh, shape=shape, pad=True) for shape in ((8, 16, 4), FINE))
+    assert kinds(nn.AvgPool(even, 2), even.shape) == set()
+    assert kinds(nn.Upsample(even, 2), even.shape) == set()
+    assert kinds(nn.AvgPool(uneven, 2), uneven.shape) == {"collective-permute"}
+    for layer in (nn.HaloConv, nn.HaloConvTranspose):
+        assert kinds(layer(even, 1, 2, 3, stride=2, key=KEY), (1, *even.shape)) == {"collective-permute"}
+
+
+def test_pools_of_complex_fields():
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=(4, 8), axes="x", pad=True)
+    u = random_field((4, 8), np.complex128)
+    assert_close(nn.AvgPool(dec, 2)(u), u.reshape(2, 2, 4, 2).mean((1, 3)))
+    assert_close(nn.Upsample(dec, 2)(u), u.repeat(2, 0).repeat(2, 1))
+
+
+@pytest.mark.parametrize("layer", ["AvgPool", "MaxPool", "Upsample"])
+def test_a_mesh_has_no_shape(layer, plain):
+    with pytest.raises(TypeError, match="`decomposition` must be a `Decomposition`; got Mesh"):
+        getattr(plain.nn, layer)(make_mesh((2, 4)), 2)
 
 
 def test_bad_input():
