@@ -30,9 +30,9 @@ class IMEXRK(AbstractIntegrator):
     The method has order 3 and takes any equation with a `resolvent`. A step evaluates `nonlinear` four times, and
     `resolvent` four times with `h = dt / 2`. The implicit part is L-stable: a mode with an infinite decay rate vanishes
     in one step. A steady state of the equation is also a steady state of the method. If the resolvent enforces a
-    constraint, such as zero divergence in `Channel`, every stage and every new state satisfies the constraint. Walls
-    that move as functions of time reduce the order to 2; `SBDF` keeps its order. JAX can differentiate with respect to
-    the state, `dt` and the parameters of the equation.
+    constraint, such as zero divergence in `Channel`, every stage and every new state satisfies the constraint. Beside
+    walls that move as functions of time, the error falls more slowly than of order 3, as of order 2 for large steps;
+    `SBDF` keeps its order. JAX can differentiate with respect to the state, `dt` and the parameters of the equation.
 
     **Arguments:**
 
