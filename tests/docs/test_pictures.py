@@ -4,6 +4,8 @@ import re
 import subprocess
 import sys
 
+from decompops import pde
+
 from pages import ROOT
 
 
@@ -29,3 +31,12 @@ def test_every_halo_cell_has_the_colour_of_its_periodic_neighbour():
     # is the neighbour on both sides, and gets 2 x 4 cells. The four corners of a block go to the diagonal neighbours.
     assert len(counts) == 8
     assert set(counts.values()) == {2 * 4 + 2 * 4 + 4}
+
+
+def test_the_equations_of_the_diagram_exist_and_are_in_the_table():
+    names = set(
+        re.findall(r'font-style="normal">([A-Z]\w+)</text>', (ROOT / "docs/pictures/equations.svg").read_text())
+    )
+    assert len(names) == 23
+    assert names <= set(re.findall(r"^\| `(\w+)\(", (ROOT / "docs/equations.md").read_text(), re.MULTILINE))
+    assert all(issubclass(getattr(pde, name), pde.AbstractSplitEquation) for name in names)
