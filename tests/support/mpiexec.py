@@ -51,14 +51,18 @@ def in_turn() -> Iterator[None]:
 
 
 def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) -> subprocess.CompletedProcess:
-    """Run a Python program on every rank."""
+    """Run a Python program on every rank. If it takes longer than `limit`, fail with what the ranks printed."""
     with in_turn():
-        return subprocess.run(
-            [*launcher(), "-n", str(ranks), sys.executable, *map(str, command)],
-            env=environment(**variables),
-            timeout=limit,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
+        try:
+            return subprocess.run(
+                [*launcher(), "-n", str(ranks), sys.executable, *map(str, command)],
+                env=environment(STACKS_AFTER=str(0.9 * limit), **variables),
+                timeout=limit,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+        except subprocess.TimeoutExpired as late:
+            printed = (late.output or b"").decode(errors="replace")
+            pytest.fail(f"{' '.join(late.cmd)} took more than {limit} s, and printed:\n{printed}", pytrace=False)
