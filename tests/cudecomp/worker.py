@@ -68,7 +68,7 @@ def spectral() -> None:
 
 
 def systems() -> None:
-    coefficients.check(dops.CuDecomp(), checks.meshes()[-1])
+    coefficients.check(dops.CuDecomp(), checks.meshes()[-1], together=False)
 
 
 def slabs() -> None:

@@ -1,10 +1,14 @@
 """Operators with variable coefficients and the solvers of their systems, for any backend and mesh, against NumPy."""
 
+from collections.abc import Callable
+
 import decompops as dops
+import equinox as eqx
 import jax
 import numpy as np
 from decompops import finite_volume, pde, solve, spectral
 from jax.sharding import Mesh
+from jax.tree_util import Partial
 
 from checks import assert_block
 from helpers import random_field
@@ -28,39 +32,55 @@ def variable_laplacian(a: np.ndarray, u: np.ndarray, lengths: tuple[float, ...] 
     return result
 
 
-def found(backend: dops.AbstractBackend, mesh: Mesh, lead: tuple[int, ...] = ()) -> dict[str, jax.Array]:
-    """Return the results of all operators and solvers for fields with the batch axes `lead`."""
+def found(
+    backend: dops.AbstractBackend, mesh: Mesh, lead: tuple[int, ...] = (), together: bool = True
+) -> dict[str, jax.Array]:
+    """Return the results of all operators and solvers for fields with the batch axes `lead`.
+
+    `together`, they are one program, in which they are independent of each other. Otherwise each is a program.
+    """
     dec = dops.Decomposition(mesh, shape=SHAPE, box=dops.Box(LENGTHS), pad=True, backend=backend)
     fft = dops.FFT3D(dec, real=True)
     sides = tuple(side if side == "periodic" else tuple(side) for side in SIDES)
 
-    @jax.jit
-    def run(a: jax.Array, m: jax.Array, u: jax.Array, v: jax.Array, one: jax.Array) -> dict[str, jax.Array]:
+    def calls(a: jax.Array, m: jax.Array, u: jax.Array, v: jax.Array, one: jax.Array) -> dict[str, tuple]:
         laplacian = spectral.VariableLaplacian(fft, a)
         diffusion = finite_volume.Diffusion(dec, one, 0.5, boundary=sides)
         product, cycle = dops.Multiply(dec, m), solve.Multigrid(diffusion)
         body = pde.Penalisation(fft, one, time=0.1, dealiasing=None)
-        gradient, divergence = finite_volume.Gradient(dec), finite_volume.Divergence(dec)
         return {
-            "laplacian": laplacian(u),
-            "diffusion": diffusion(u),
-            "product": product(u),
-            "gradient": gradient(u),
-            "divergence": divergence(v),
-            "penalisation": body.transform.inverse(body(0.0, body.transform(v))),
-            "CG": solve.CG(laplacian, laplacian.approximate_inverse, rtol=1e-11, null_space="constants")(u),
-            "MINRES": solve.MINRES(diffusion, cycle, rtol=1e-11)(u),
-            "GMRES": solve.GMRES(product @ diffusion, rtol=1e-11)(u),
-            "BiCGStab": solve.BiCGStab(product @ diffusion, cycle, rtol=1e-11)(u),
+            "laplacian": (laplacian, u),
+            "diffusion": (diffusion, u),
+            "product": (product, u),
+            "gradient": (finite_volume.Gradient(dec), u),
+            "divergence": (finite_volume.Divergence(dec), v),
+            "penalisation": (Partial(force, body), v),
+            "CG": (solve.CG(laplacian, laplacian.approximate_inverse, rtol=1e-11, null_space="constants"), u),
+            "MINRES": (solve.MINRES(diffusion, cycle, rtol=1e-11), u),
+            "GMRES": (solve.GMRES(product @ diffusion, rtol=1e-11), u),
+            "BiCGStab": (solve.BiCGStab(product @ diffusion, cycle, rtol=1e-11), u),
         }
 
+    def run(*arrays: jax.Array) -> dict[str, jax.Array]:
+        apply = call if together else eqx.filter_jit(call)
+        return {name: apply(*one) for name, one in calls(*arrays).items()}
+
     with jax.set_mesh(mesh):
-        return run(*map(dec.shard, fields(lead)))
+        return (jax.jit(run) if together else run)(*map(dec.shard, fields(lead)))
 
 
-def check(backend: dops.AbstractBackend, mesh: Mesh) -> None:
+def call(operator: Callable[[jax.Array], jax.Array], u: jax.Array) -> jax.Array:
+    return operator(u)
+
+
+def force(body: pde.Penalisation, v: jax.Array) -> jax.Array:
+    """Return the force of a body on a velocity, on the grid."""
+    return body.transform.inverse(body(0.0, body.transform(v)))
+
+
+def check(backend: dops.AbstractBackend, mesh: Mesh, together: bool = True) -> None:
     """Compare the blocks of this process with NumPy."""
-    results = found(backend, mesh)
+    results = found(backend, mesh, together=together)
     for name, whole in expected().items():
         assert_block(results[name], whole)
 
