@@ -73,6 +73,7 @@ ENTRIES = [
     Entry("lpt_nbody", "--n 32", "--n 128"),
     Entry("reconstruction", "--n 16 --iterations 30 --box 128", "", uses="lpt_nbody"),
     Entry("plasma", "--case two-stream --electrons 65536", "--case two-stream --shape 256x64 --electrons 4194304"),
+    Entry("gyrokinetics", "--shape 12x24x8x12x12", ""),
     Entry("tracers", "--n 32 --tracers 8", "--n 128 --tracers 32"),
     Entry("halo_gradient", "", "", packages="jaxdecomp"),
     Entry("fno_training", "--steps 40 --samples 16", ""),
