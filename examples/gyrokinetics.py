@@ -18,8 +18,8 @@ and C are collisions. Electrons follow the potential at once, and charges balanc
 The program transforms x and y, which are whole on every device, and takes differences along z, v and s. Devices send
 halos along z and v, and an all-reduce sums over velocities. No transform communicates.
 
-While the waves are small, each grows like exp(-iωt). The program fits ω, and prints it beside the theory. Later, the waves
-mix the plasma, and grow no more.
+While the waves are small, each grows like exp(-iωt). The program fits ω, and prints it beside the theory. Later, the
+waves mix the plasma, and grow no more.
 
 Sources: Frieman & Chen, Physics of Fluids 25 (1982); Lenard & Bernstein, Physical Review 112 (1958), for collisions.
 """
@@ -100,8 +100,9 @@ class Gyrokinetics(eqx.Module):
 
         def combine(h: Array) -> Array:
             n = h.shape[axis] - before - after
-            parts = [jax.lax.slice_in_dim(h, before + i, before + i + n, axis=axis) for i in offsets]
-            return sum(weight * part for weight, part in zip(weights, parts)) / self.grid.spacing[axis]
+            part = lambda i: jax.lax.slice_in_dim(h, before + i, before + i + n, axis=axis)
+            first, *others = (weight * part(i) for i, weight in zip(offsets, weights))
+            return sum(others, start=first) / self.grid.spacing[axis]
 
         halo = [(before, after) if i == axis else 0 for i in range(5)]
         return dops.Stencil(self.grid, combine, halo=halo, periodic=[i not in (1, 2) for i in range(5)])(g)
@@ -130,7 +131,8 @@ class Gyrokinetics(eqx.Module):
         streaming = v * self.difference(g + phi * f, 0, (-2, -1, 1, 2), (1 / 12, -2 / 3, 2 / 3, -1 / 12))
         steepness = gradients.density + gradients.temperature * ((v**2 + s**2) / 2 - 1.5)
         drive = 1j * self.fft.wavenumbers()[1][None, None, None] * phi * steepness * f
-        return jnp.where(self.kept, self.collide(g) - streaming - drive - self.advect(g, phi), 0)
+        rate = -streaming - drive - self.advect(g, phi)
+        return jnp.where(self.kept, rate + self.collide(g) if self.collisions else rate, 0)
 
 
 def total(u: Array, s: Array) -> Array:
