@@ -49,5 +49,6 @@ from ._transport import (
     Dispersion as Dispersion,
     HyperDiffusion as HyperDiffusion,
 )
+from ._variable_viscosity import VariableViscosity as VariableViscosity
 from ._vorticity import VorticityNavierStokes as VorticityNavierStokes
 from ._wave import Wave as Wave

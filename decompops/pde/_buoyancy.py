@@ -17,7 +17,7 @@ from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate, check_dealiasing
 from ..spectral._modes import AbstractSpectral, wall_axes
 from ._equation import Time
-from ._forcing import check_term_state
+from ._forcing import check_scalar_number, check_term_state, components_with_scalar
 
 
 class Buoyancy(AbstractSpectral):
@@ -75,19 +75,11 @@ class Buoyancy(AbstractSpectral):
                     f"{self.fft.bases[axis]}, because a scalar and a force across walls have different bases; got "
                     f"{acceleration!r}. Use `Fourier()` there, or `RayleighBenard`."
                 )
-        if isinstance(self.scalar, bool) or not isinstance(self.scalar, int) or self.scalar < 0:
-            raise ValueError(f"`scalar` must be the number of a scalar, from zero; got {self.scalar!r}.")
+        check_scalar_number(self.scalar)
 
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         check_term_state(self, u)
-        ndim = len(self.acceleration)
-        parts = _vector.components(u, ndim)
-        if len(parts) <= ndim + self.scalar:
-            raise ValueError(
-                "`Buoyancy` must be the `forcing` of a `PassiveScalar` whose state has the scalar number "
-                f"{self.scalar}, after {ndim} components of a velocity; got a state of {len(parts)} components. Pass "
-                "`PassiveScalar(flow, κ, forcing=...)`."
-            )
+        ndim, parts = len(self.acceleration), components_with_scalar(self, u)
         scalar = parts[ndim + self.scalar]
         force = [_vector.times(_vector.cast(part, u), scalar) for part in self.acceleration]
         return _vector.stack((*force, *[zeros_like(scalar)] * (len(parts) - ndim)), ndim)

@@ -143,6 +143,25 @@ def check_term_state(term: Any, u: Any) -> None:
         raise ValueError(f"`{type(term).__name__}` and the state u must have the same transform: {error}") from None
 
 
+def check_scalar_number(scalar: Any) -> None:
+    """Raise `ValueError` unless `scalar` can be the number of a scalar of nested `PassiveScalar` equations."""
+    if isinstance(scalar, bool) or not isinstance(scalar, int) or scalar < 0:
+        raise ValueError(f"`scalar` must be the number of a scalar, from zero; got {scalar!r}.")
+
+
+def components_with_scalar(term: Any, u: Array) -> _vector.Parts:
+    """Return the components of a state of `PassiveScalar`, which must have the scalar number `term.scalar`."""
+    ndim = len(check_fft(term.fft))
+    parts = _vector.components(u, ndim)
+    if len(parts) <= ndim + term.scalar:
+        raise ValueError(
+            f"`{type(term).__name__}` must be the `forcing` of a `PassiveScalar` whose state has the scalar number "
+            f"{term.scalar}, after {ndim} components of a velocity; got a state of {len(parts)} components. Pass "
+            "`PassiveScalar(flow, κ, forcing=...)`."
+        )
+    return parts
+
+
 def _state_structure(term: Any) -> Any:
     """Return the structure of the states of an equation or of a term of an equation."""
     if isinstance(term, AbstractSplitEquation):

@@ -1,6 +1,5 @@
 """Smagorinsky's model of the scales that the grid does not resolve."""
 
-import itertools
 import math
 from typing import Any, ClassVar
 
@@ -18,7 +17,8 @@ from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ..spectral._modes import Components
 from ._equation import Time
 from ._forcing import check_term_state
-from ._products import AbstractProducts, symmetric_from_grid
+from ._products import AbstractProducts
+from ._stress import viscous_force
 
 
 class Smagorinsky(AbstractProducts):
@@ -58,18 +58,12 @@ class Smagorinsky(AbstractProducts):
 
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         check_term_state(self, u)
-        nabla = self.nabla(u)
-        ndim, v = nabla.ndim, _vector.components(u, nabla.ndim)
-        pairs = tuple(itertools.combinations_with_replacement(range(ndim), 2))
-        strain = (nabla.fall(i, v[i]) if i == j else (nabla.rise(j, v[i]) + nabla.rise(i, v[j])) / 2 for i, j in pairs)
-        slopes = tuple(() if i == j else (i, j) for i, j in pairs)
-        strain = dict(zip(pairs, _vector.components(self.to_grid(_vector.stack(strain, ndim), slopes), ndim)))
-        square = _vector.total((2 if i == j else 4) * part**2 for (i, j), part in strain.items())
+        return viscous_force(self, u, (), self._viscosity)
+
+    def _viscosity(self, square: Array, scalars: _vector.Parts) -> Array:
         # The square root has no derivative at zero, so zeros are replaced by one before the root is taken.
         size = jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
-        length = _vector.cast(self.constant, u) * _vector.cast(self._width(), u)
-        stress = symmetric_from_grid(self, lambda i, j: 2 * length**2 * size * strain[i, j], ndim)
-        return nabla.divergence_of_tensor(stress)
+        return (_vector.cast(self.constant, square) * _vector.cast(self._width(), square)) ** 2 * size
 
     def _width(self) -> Number:
         if self.width is not None:

@@ -19,6 +19,13 @@ rate = convection.fields(convection.nonlinear(0.0, scalar, None))
 solenoidal = spectral.LerayProjection(fft)(jnp.zeros_like(velocity).at[2].set(1 + velocity[0]))
 np.testing.assert_allclose(rate[:3], solenoidal, atol=1e-5)
 """
+VISCOUS = """
+hot = oil.state(jnp.concatenate([velocity, 2 * jnp.ones((1, 32, 32, 32), velocity.dtype)]))  # One viscosity everywhere.
+thin = 0.1 * (np.exp(-4.0) - 1)
+diffused = thin * np.asarray(spectral.Laplacian(fft)(velocity))
+added = oil.fields(oil.nonlinear(0.0, hot, None) - pde.PassiveScalar(flow, 0.01).nonlinear(0.0, hot, None))
+np.testing.assert_allclose(added[:3], diffused, atol=1e-4)
+"""
 BODY = """
 points = np.meshgrid(*(np.arange(32) / 32 * np.asarray(body.products.box_lengths)[:, None]), indexing="ij")
 thickness = 0.7 * max(body.products.box_lengths) / 32
@@ -38,4 +45,8 @@ np.testing.assert_allclose(rate, pushed, atol=1e-4)
 
 def test_the_code():
     code = blocks("docs/forces.md")
-    check("".join(block + after for block, after in zip(code, (START, FORCED, BUOYANT, BODY, STIRRED), strict=True)))
+    check(
+        "".join(
+            block + after for block, after in zip(code, (START, FORCED, BUOYANT, VISCOUS, BODY, STIRRED), strict=True)
+        )
+    )

@@ -85,7 +85,7 @@ SUBPACKAGES = {
         *("CahnHilliard", "Diffusion", "Dispersion", "ETDRK", "FisherKPP", "GrayScott", "GrossPitaevskii", "History"),
         *("HyperDiffusion", "IMEXRK", "KolmogorovForcing", "KortewegDeVries", "KuramotoSivashinsky"),
         *("KuramotoSivashinskyConservative", "NavierStokes", "PassiveScalar", "Penalisation", "RealSpace", "SBDF"),
-        "Smagorinsky",
+        *("Smagorinsky", "VariableViscosity"),
         *("LinearForcing", "OrnsteinUhlenbeckForcing", "PowerForcing", "Coriolis", "HasegawaWakatani"),
         *("Magnetohydrodynamics", "QuasiGeostrophic", "ShallowWater"),
         *("SwiftHohenberg", "VorticityNavierStokes", "Wave"),

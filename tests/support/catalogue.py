@@ -187,6 +187,9 @@ def equations(t: dict, ndim: int) -> dict[str, pde.AbstractSplitEquation]:
         "NavierStokes with Penalisation": pde.NavierStokes(fft, 0.1, forcing=body),
         "PassiveScalar": pde.PassiveScalar(flow, 0.1, mean_gradient=velocity),
         "PassiveScalar with Buoyancy": pde.PassiveScalar(flow, 0.1, mean_gradient=velocity, forcing=buoyancy),
+        "PassiveScalar with VariableViscosity": pde.PassiveScalar(
+            flow, 0.1, forcing=pde.VariableViscosity(fft, lambda c: 0.1 * c**2)
+        ),
         "PassiveScalar of PassiveScalar": pde.PassiveScalar(pde.PassiveScalar(waves, 0.1), 0.2),
         "SwiftHohenberg": pde.SwiftHohenberg(fft, 0.1),
         "Wave": pde.Wave(fft, 2.0),

@@ -1,0 +1,107 @@
+"""Tests of a viscosity that depends on a scalar, against NumPy and an exact solution."""
+
+import decompops as dops
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+from decompops import pde
+
+from helpers import assert_close, make_mesh, random_field
+
+
+LENGTHS = (2 * np.pi, 4.0, 3.0)
+
+
+class Law(eqx.Module):
+    """A viscosity that grows with the scalar."""
+
+    slope: float | jax.Array
+
+    def __call__(self, c):
+        return jnp.exp(self.slope * c)
+
+
+def transform(shape, sizes, kind="auto", **options) -> dops.FFT:
+    box = dops.Box(LENGTHS[: len(shape)])
+    return dops.FFT(make_mesh(sizes, kind), shape=shape, pad=True, real=True, box=box, **options)
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes", "kind"), [((9, 10), (2,), "auto"), ((8, 6, 9), (2, 2), "explicit"), ((8, 6, 9), (1,), "auto")]
+)
+def test_the_force_is_equal_to_numpy(shape, sizes, kind):
+    """The force of the second of two scalars, for a batch of states."""
+    ndim, fft = len(shape), transform(shape, sizes, kind)
+    model = pde.VariableViscosity(fft, Law(0.7), scalar=1, dealiasing=None)
+    k = np.meshgrid(*(2 * np.pi * np.fft.fftfreq(n, w / n) for n, w in zip(shape, LENGTHS)), indexing="ij")
+    slopes = [np.where(2 * abs(q) * w >= 2 * np.pi * n, 0, q) for q, n, w in zip(k, shape, LENGTHS)]
+    d = lambda f, axis: np.fft.ifftn(1j * slopes[axis] * np.fft.fftn(f)).real
+    batch = random_field((2, ndim + 2, *shape))
+
+    def force(fields):
+        *v, _, c = fields
+        stress = lambda i, j: np.exp(0.7 * c) * (d(v[i], j) + d(v[j], i))
+        return [sum(d(stress(i, j), j) for j in range(ndim)) for i in range(ndim)] + [0 * c, 0 * c]
+
+    spectrum = model.transform(fft.decomposition.shard(batch))
+    with jax.set_mesh(fft.decomposition.mesh):
+        found = jax.jit(lambda u: model.transform.inverse(model(0.0, u)))(spectrum)
+    assert_close(fft.decomposition.gather(found), np.array([force(fields) for fields in batch]), 1e-10)
+
+
+@pytest.mark.parametrize(("constant", "law"), [(0.0, lambda c: c), (0.9, lambda c: c - 0.9)])
+def test_a_shear_flow_decays(constant, law):
+    """The flow `(u(y), 0)` obeys `∂u/∂t = ∂/∂y (ν(y) ∂u/∂y)`, and a scalar that depends on y stays as it is.
+
+    The exact solution is the exponential of a dense matrix. The flow has a constant viscosity, or none.
+    """
+    n, t, shape = 24, 0.4, (4, 24)
+    fft = transform(shape, (2, 2))
+    y = LENGTHS[1] * np.arange(n) / n
+    viscosity = 0.5 + 0.4 * np.sin(2 * np.pi * y / LENGTHS[1])
+    flow = pde.NavierStokes(fft, constant, dealiasing=None)
+    equation = pde.PassiveScalar(flow, 0.0, forcing=pde.VariableViscosity(fft, law, dealiasing=None))
+    slope = np.fft.fft(np.eye(n), axis=0)
+    slope *= 2j * np.pi * np.fft.fftfreq(n, LENGTHS[1] / n)[:, None] * (np.arange(n) != n // 2)[:, None]
+    slope = np.fft.ifft(slope, axis=0).real
+    u = np.cos(2 * np.pi * y / LENGTHS[1]) + 0.3 * np.sin(4 * np.pi * y / LENGTHS[1])
+    expected = scipy.linalg.expm(t * slope @ np.diag(viscosity) @ slope) @ u
+    everywhere = lambda *parts: np.stack([np.broadcast_to(part, shape) for part in parts])
+    start = equation.state(fft.decomposition.shard(everywhere(u, 0 * u, viscosity)))
+    last, _ = pde.ETDRK(equation, t / 100).rollout(start, 100)
+    assert_close(fft.decomposition.gather(equation.fields(last)), everywhere(expected, 0 * u, viscosity), 1e-6)
+
+
+def test_the_law_can_be_differentiated():
+    """The derivative of a loss by a parameter of the law, against a central difference."""
+    fft = transform((8, 10), (2, 2))
+    u = pde.state_transform(fft)(fft.decomposition.shard(random_field((3, 8, 10))))
+
+    @jax.jit
+    def loss(slope):
+        force = pde.VariableViscosity(fft, Law(slope))
+        equation = pde.PassiveScalar(pde.NavierStokes(fft, 0.1), 0.1, forcing=force)
+        return fft.decomposition.norm(equation.fields(equation(0.0, u))[0])
+
+    difference = (loss(0.5 + 1e-5) - loss(0.5 - 1e-5)) / 2e-5
+    assert_close(jax.grad(loss)(0.5), difference, 1e-6)
+
+
+def test_errors(plain):
+    pde, law = plain.pde, lambda c: c
+    fft = plain.FFT(make_mesh((2, 2)), shape=(8, 10), pad=True, real=True)
+    with pytest.raises(TypeError, match=r"`viscosity` must be a function of the scalar's field; got 0\.1"):
+        pde.VariableViscosity(fft, 0.1)
+    with pytest.raises(ValueError, match="`scalar` must be the number of a scalar, from zero; got -1"):
+        pde.VariableViscosity(fft, law, scalar=-1)
+    state = pde.state_transform(fft)(jnp.zeros((2, 8, 10)))
+    with pytest.raises(
+        ValueError, match=r"`VariableViscosity` must be the `forcing` of a `PassiveScalar`.*2 components"
+    ):
+        pde.VariableViscosity(fft, law)(0.0, state)
+    state = pde.state_transform(fft)(jnp.zeros((3, 8, 10)))
+    with pytest.raises(ValueError, match=r"`viscosity` must return a field with the shape of the scalar, .*got \(\)"):
+        pde.VariableViscosity(fft, lambda c: jnp.sum(c))(0.0, state)
