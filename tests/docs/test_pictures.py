@@ -1,9 +1,11 @@
 """The pictures in docs/pictures show the shards of the arrays that decompops makes now."""
 
+import itertools
 import re
 import subprocess
 import sys
 
+import numpy as np
 from decompops import pde
 
 from pages import ROOT
@@ -40,3 +42,30 @@ def test_the_equations_of_the_diagram_exist_and_are_in_the_table():
     assert len(names) == 23
     assert names <= set(re.findall(r"^\| `(\w+)\(", (ROOT / "docs/equations.md").read_text(), re.MULTILINE))
     assert all(issubclass(getattr(pde, name), pde.AbstractSplitEquation) for name in names)
+
+
+def test_the_counts_of_copies_are_those_of_numpy():
+    """A block of 4 by 4 cells has a copy of all cells that are at most one cell away, on a periodic grid."""
+    expected = np.zeros((8, 16), int)
+    for row, column in itertools.product(range(0, 8, 4), range(0, 16, 4)):
+        for i, j in itertools.product(range(-1, 5), repeat=2):
+            expected[(row + i) % 8, (column + j) % 16] += 1
+    assert [int(count) for count in texts("adjoint.svg") if count.isdigit()] == expected.ravel().tolist()
+
+
+def test_the_shells_hold_the_modes_that_numpy_counts():
+    k = np.fft.fftfreq(16, 1 / 16)
+    lengths = np.sqrt(sum(axis**2 for axis in np.meshgrid(k, k, k)))
+    expected, _ = np.histogram(lengths, np.arange(0.5, 6))
+    assert [int(count) for count in texts("shells.svg") if count.isdigit()] == expected.tolist()
+
+
+def test_the_layers_name_the_exchanges_of_the_compiled_transform():
+    """A pencil mesh needs two exchanges, in the plan and in the program, and a slab mesh one."""
+    assert texts("layers.svg").count("exchange") == 2 * 2
+    assert [text for text in texts("meshes.svg") if "exchange" in text] == ["2 exchanges", "1 exchange", "1 exchange"]
+
+
+def texts(name: str) -> list[str]:
+    """Return the texts of a picture."""
+    return re.findall(r">([^<]+)</text>", (ROOT / "docs/pictures" / name).read_text())
