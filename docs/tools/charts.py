@@ -1,4 +1,4 @@
-"""Draw the charts in docs/charts from the tables of docs/benchmarks.md and docs/performance.md.
+"""Draw the charts in docs/charts from the tables of docs/benchmarks.md, docs/performance.md and docs/tried_*.md.
 
 python docs/tools/charts.py            # draw all charts
 python docs/tools/charts.py --check    # fail if a chart shows other numbers than its table
@@ -59,7 +59,8 @@ NATIVE, XLA, MPI = (
 CELLS = "Planes, batches and cosines beside mpi4py-fft"
 POISSON = "time relative to the periodic equation"
 STAGES = "XLA on CPUs, stage by stage"
-COSINES = "Cosine and sine transforms with XLA"
+COSINES = "Cosine and sine transforms"
+PIECES = "Overlap: order and time"
 SCRATCH = "scratch: fields, or three spectra for the last two rows"
 ALL = (
     Chart("native", "benchmarks", NATIVE, keys=2),
@@ -83,13 +84,15 @@ ALL = (
     Chart("groups", "benchmarks", "Groups of devices", keys=2),
     Chart("files", "benchmarks", "Files", label="bandwidth relative to NumPy's (above 1, decompops is faster)"),
     Chart("stages", "performance", STAGES, series=1, label="passes over memory", reference=None, scale="linear"),
-    Chart("overlap", "performance", "Overlap", label="scratch, blocks", reference=None),
-    Chart("overlap-devices", "performance", "Overlap", 1, label="time relative to n = 1"),
-    Chart("overlap-memory", "performance", "Overlap", 2, label="MiB", reference=None),
-    Chart("overlap-ranks", "performance", "Overlap", 3, label="time relative to n = 1"),
-    Chart("fft-libraries", "performance", "FFTW, MKL and DUCC", label="GFlop/s", reference=None),
-    Chart("short-lines", "performance", COSINES, keys=2, label="time of the product relative to the FFT"),
-    Chart("cosines", "performance", COSINES, 2, label="time relative to the real FFT, on 1, 2 and 4 devices"),
+    Chart("limits", "performance", "A transform beside its limit", series=2, label="ms", reference=None),
+    Chart("networks", "performance", "Networks", keys=2, label="time relative to full exchanges"),
+    Chart("overlap", "tried_exchanges", "Overlap: memory", label="scratch, blocks", reference=None),
+    Chart("overlap-devices", "tried_exchanges", PIECES, label="time relative to n = 1"),
+    Chart("overlap-memory", "tried_exchanges", "Overlap: memory", 1, label="MiB", reference=None),
+    Chart("overlap-ranks", "tried_exchanges", PIECES, 1, label="time relative to n = 1"),
+    Chart("fft-libraries", "tried_transforms", "FFTW, MKL and DUCC", label="GFlop/s", reference=None),
+    Chart("short-lines", "tried_transforms", COSINES, keys=2, label="time of the product relative to the FFT"),
+    Chart("cosines", "tried_transforms", COSINES, 2, label="time relative to the real FFT, on 1, 2 and 4 devices"),
     Chart("calls", "performance", "Calls outside of `jax.jit`", label="time relative to a call under jax.jit"),
 )
 # Tables of docs/benchmarks.md that have numbers but no chart, as `(section, table)`, and the reason.

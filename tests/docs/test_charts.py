@@ -1,5 +1,7 @@
-"""Tests that the charts of docs/benchmarks.md and docs/performance.md show the numbers of the tables on these pages."""
+"""Tests that the charts show the numbers of the tables on the pages, and one table the numbers of the reports."""
 
+import json
+import re
 import runpy
 import shutil
 import subprocess
@@ -73,3 +75,27 @@ def test_every_series_has_numbers():
     for chart in CHARTS["ALL"]:
         text = (ROOT / f"docs/{chart.page}.md").read_text()
         assert all(CHARTS["read"](chart, text).values()), chart.name
+
+
+def test_the_table_of_limits_shows_the_reports():
+    """docs/performance.md shows the fastest and the median times of 256³ that the two reports hold."""
+    text = (ROOT / "docs/performance.md").read_text()
+    header, *body = CHARTS["tables"](text, "A transform beside its limit")[0]
+    shown = {
+        (re.sub(r"decompops, |`|\(\)", "", name), column): cell
+        for name, *row in body
+        for column, cell in zip(header[1:], row)
+    }
+    found = {}
+    for machine, report in (("AMD EPYC", "amd-epyc-2-cores"), ("Intel Xeon", "intel-xeon-2-cores")):
+        rows = json.loads((ROOT / f"docs/evidence/{report}.json").read_text())["sections"]["benchmarks"]["data"]["rows"]
+        for row in rows:
+            kind = {"fft": "complex", "rfft": "real"}.get(row["operator"])
+            if kind and row["shape"] == [256] * 3:
+                for one in row["contestants"]:
+                    name = {"decompops": "Native", "our XLA backend": "XLA"}.get(one["name"], one["name"])
+                    times = [one["min_s"], one["median_s"]]
+                    cell = " / ".join(f"{1e3 * time:.3g}" for time in times) if all(times) else ""
+                    found[name, f"{machine}, {kind}"] = cell
+    assert len(found) == 32
+    assert shown == found

@@ -27,7 +27,7 @@ class MPI(AbstractBackend):
     """Run operators with compiled kernels over MPI, for CPU clusters. `mpiexec` starts one process for each CPU device.
 
     One kernel runs a whole operator, with its Fourier transforms and exchanges. XLA computes cosine and sine transforms
-    between kernels. See docs/kernels.md. Call `MPI.initialize()` first.
+    between kernels. See docs/kernels.md and docs/kernels_mpi.md. Call `MPI.initialize()` first.
 
     **Arguments:**
 

@@ -243,7 +243,7 @@ def _both_ways(world: Any, ranks: int, repeats: int = 10) -> float:
     if world.rank < 2 * ranks:
         start = time.perf_counter()
         for _ in range(repeats):
-            request = world.Isend(sent, other)  # Posted first, both directions work at once: see docs/kernels.md.
+            request = world.Isend(sent, other)  # Posted first, both directions work at once: see docs/kernels_mpi.md.
             world.Recv(received, other)
             request.Wait()
         seconds = (time.perf_counter() - start) / repeats
