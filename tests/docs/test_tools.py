@@ -1,14 +1,19 @@
 """Tests of the tools that check the built site: the tools must detect faults."""
 
+import ast
+import importlib.metadata
 import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import jax
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from pages import ROOT
 
@@ -100,6 +105,66 @@ def test_the_navigation_lists_each_page_once():
     written = {page for page in written if not page.startswith("evidence/")} | {"evidence/index.md"}
     made = {"gallery/index.md", *(f"gallery/{entry.name}.md" for entry in gallery.ENTRIES)}
     assert sorted(listed) == sorted(written | made)
+
+
+def test_the_extra_docs_has_what_builds_the_site():
+    """The extra has every package that the tools, the hooks of mkdocs and the examples of the gallery import."""
+    text = (ROOT / "mkdocs.yml").read_text()
+    hooks = {Path(name) for name in re.findall(r"docs/tools/\w+\.py", text.replace("gallery.py", ""))}
+    assert len(hooks) == 3
+    own = {"pictures", "diagrams", "svg", "charts", "scaling", "gallery", "links", "browser"}
+    files = [
+        *(ROOT / hook for hook in hooks),
+        *(TOOLS / f"{name}.py" for name in own),
+        *(ROOT / "examples").glob("*.py"),
+    ]
+    names = set().union(*map(imported, files)) - {path.stem for path in files} - {"decompops"} - sys.stdlib_module_names
+    assert {"optax", "scipy", "matplotlib", "jaxdecomp", "playwright"} <= names
+    packages = importlib.metadata.packages_distributions()
+    needed = {name for name in names if name in packages}
+    # A package may be missing here, such as one that has no wheel for this Python.
+    assert not names - needed - {"jaxdecomp", "mpi4py", "playwright"}
+    available = with_dependencies(requirements("docs"))
+    assert {name for name in needed if not {canonical(one) for one in packages[name]} & available} == set()
+
+
+def imported(path: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    names = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    return {name.partition(".")[0] for name in names}
+
+
+def requirements(extra: str) -> list[Requirement]:
+    """Return what an extra of decompops installs, and what decompops itself needs."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    found = [Requirement(line) for line in project["optional-dependencies"][extra]]
+    inner = [one for part in found if part.name == "decompops" for name in part.extras for one in requirements(name)]
+    others = [part for part in found if part.name != "decompops"]
+    return [*(Requirement(line) for line in project["dependencies"]), *others, *inner]
+
+
+def with_dependencies(parts: list[Requirement]) -> set[str]:
+    """Return the names of packages, and of the packages that they install in this environment."""
+    found, waiting = set(), list(parts)
+    while waiting:
+        part = waiting.pop()
+        for extra in ("", *part.extras):
+            if (key := (canonical(part.name), extra)) in found:
+                continue
+            found.add(key)
+            try:
+                lines = importlib.metadata.requires(part.name) or []
+            except importlib.metadata.PackageNotFoundError:
+                continue
+            inner = map(Requirement, lines)
+            waiting += [one for one in inner if one.marker is None or one.marker.evaluate({"extra": extra})]
+    return {name for name, _ in found}
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def test_titles_of_the_gallery_fit_its_navigation():
