@@ -1,5 +1,6 @@
 """Tests that the metadata files of the project agree with the package."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -16,6 +17,10 @@ def test_the_version_is_the_same_everywhere():
     citation = (ROOT / "CITATION.cff").read_text().splitlines()
     assert f"version: {dops.__version__}" in citation
     assert f"## [{dops.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+    notes = (ROOT / "docs" / "release_notes.md").read_text()
+    assert notes.startswith(f"# Release notes: decompops {dops.__version__}\n")
+    # The notes are also the text of a release on the code host, where relative links lead nowhere.
+    assert [link for link in re.findall(r"\]\((.*?)\)", notes) if not link.startswith("https://")] == []
 
 
 def test_links_agree():
