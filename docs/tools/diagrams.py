@@ -4,15 +4,16 @@
 """
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
-from decompops import spectral
+from decompops import nn, spectral
 from decompops.extend import LocalTransform
 from decompops.tools.bench.order import children
-from svg import CELL, COLOURS, FAINT, INK, PADDING, box, cube, label, owners_of, picture, shape_text, square
+from svg import CELL, COLOURS, FAINT, INK, PADDING, borders, box, cube, label, owners_of, picture, shape_text, square
 
 
 def draw(mesh: jax.sharding.Mesh) -> dict[str, str]:
@@ -24,6 +25,8 @@ def draw(mesh: jax.sharding.Mesh) -> dict[str, str]:
         "sizes.svg": sizes(mesh),
         "adjoint.svg": adjoint(mesh),
         "shells.svg": shells(),
+        "batches.svg": batches(),
+        "reach.svg": reach(),
     }
 
 
@@ -197,6 +200,52 @@ def shells() -> str:
     parts += [label(430, top + 34 * len(modes) + 30 + 24 * i, note, 17, "start") for i, note in enumerate(notes)]
     parts += [label(left - 18, top + 40, "kx", 17, style="italic"), label(left + 26, top - 6, "ky", 17, style="italic")]
     return picture(700, top + side * n + 24, parts)
+
+
+def batches() -> str:
+    """The blocks of four fields on two groups of four devices."""
+    mesh = jax.make_mesh((2, 2, 2), ("c", "x", "y"))
+    dec = dops.Decomposition(mesh, shape=(16, 16, 16), backend=dops.XLA())
+    fields = dec.shard(np.zeros((4, 16, 16, 16), np.float32))
+    parts = []
+    for i in range(4):
+        here = [shard for shard in fields.addressable_shards if i in range(*shard.index[0].indices(4))]
+        blocks = [SimpleNamespace(index=shard.index[1:], device=shard.device) for shard in here]
+        x, y = 112 + 215 * i, 160
+        (group, *_), *_ = np.argwhere(mesh.device_ids == blocks[0].device.id)
+        field = SimpleNamespace(shape=(16, 16, 16), addressable_shards=blocks)
+        parts += [label(x + 8, y - 130, f"field {i}", 19), cube(field, x, y)]
+        parts.append(label(x + 8, y + 148, f"group c = {group}", 18))
+    return picture(890, 330, parts)
+
+
+def reach() -> str:
+    """The cells on which one value of a convolution depends, by the derivative of this value."""
+    mesh = jax.make_mesh((4,), ("x",), devices=jax.devices()[:4])
+    fine = dops.Decomposition(mesh, shape=(16, 16), backend=dops.XLA())
+    coarse = dops.Decomposition(mesh, shape=(8, 8), backend=dops.XLA())
+    key = jax.random.key(0)
+    same = nn.HaloConv(fine, 1, 1, 3, key=key)
+    down, after = nn.HaloConv(fine, 1, 1, 3, stride=2, key=key), nn.HaloConv(coarse, 1, 1, 3, key=key)
+    field = fine.shard(np.zeros((1, 16, 16), np.float32))
+    owners = owners_of(field)[0]
+    parts = []
+    for left, title, layers, cell in (
+        (20, "Two HaloConv, kernel 3", (same, same), (8, 8)),
+        (370, "HaloConv(stride=2), then HaloConv", (down, after), (4, 4)),
+    ):
+        network = lambda u, layers=layers: layers[1](layers[0](u))
+        value, backward = jax.vjp(network, field)
+        one = np.zeros(value.shape, np.float32)
+        one[(0, *cell)] = 1
+        touched = np.asarray(backward(jax.device_put(one, value.sharding))[0])[0] != 0
+        parts.append(label(left, 32, title, 19, "start"))
+        for owner in np.unique(owners):
+            for opacity, mask in ((0.3, ~touched), (1, touched)):
+                path = "".join(square(left + CELL * j, 50 + CELL * i) for i, j in np.argwhere(mask & (owners == owner)))
+                parts.append(f'<path d="{path}" fill="{COLOURS[owner]}" fill-opacity="{opacity}" stroke="white"/>')
+        parts.append(borders(owners, left, 50))
+    return picture(710, 390, parts)
 
 
 def _link(x: float, y: float, to_x: float, to_y: float, dashed: bool = False) -> str:

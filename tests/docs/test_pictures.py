@@ -66,6 +66,13 @@ def test_the_layers_name_the_exchanges_of_the_compiled_transform():
     assert [text for text in texts("meshes.svg") if "exchange" in text] == ["2 exchanges", "1 exchange", "1 exchange"]
 
 
+def test_the_reach_of_two_layers():
+    """Two kernels of 3 reach 5 cells along each axis. After a stride of 2, the second one reaches 7 cells."""
+    text = (ROOT / "docs/pictures/reach.svg").read_text()
+    reached = re.findall(r'<path d="([^"]*)" fill="#\w+" fill-opacity="1"', text)
+    assert sum(path.count("M") for path in reached) == 5 * 5 + 7 * 7
+
+
 def texts(name: str) -> list[str]:
     """Return the texts of a picture."""
     return re.findall(r">([^<]+)</text>", (ROOT / "docs/pictures" / name).read_text())
