@@ -19,6 +19,7 @@ from .._core.structure import Structure
 from .._operator.base import AbstractTyped
 from .._operator.fft import FFT
 from .._operator.placed import Placed
+from ..spectral._check import check_fft
 from ._channels import check_channels, check_ndim, layer_title
 from ._spectral_conv import SpectralConv
 
@@ -83,6 +84,11 @@ class FNO(AbstractTyped):
         """
         if not callable(activation):
             raise TypeError(f"`activation` must be a function; got {activation!r}. Pass `jax.nn.gelu`, for example.")
+        if check_fft(fft) and fft.takes_complex:
+            raise ValueError(
+                "`fft` must be built with `real=True`, because the operator maps real fields; got a complex transform. "
+                "Pass the real and the imaginary part of complex fields as two channels."
+            )
         depth = check_count("depth", depth)
         lifting, hidden, projection, *keys = jax.random.split(check_key("key", key), 3 + depth)
         width, in_channels = check_count("width", width), check_count("in_channels", in_channels)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import NamedSharding
-from jaxtyping import Float, Key, Shaped, UInt32
+from jaxtyping import Float, Inexact, Key, Shaped, UInt32
 
 from .._common.check import check_count, check_key, check_up_to
 from .._common.placement import place
@@ -25,7 +25,7 @@ from .._operator.fft import FFT
 from .._operator.planned import pad
 from .._operator.transform import real_dtype
 from .._plan.route import divided_blocks
-from ..spectral._check import check_fft
+from ..spectral._check import check_fft, check_periodic
 from ._channels import check_channels, check_ndim, layer_title
 
 
@@ -33,8 +33,9 @@ class SpectralConv(AbstractTyped):
     """Multiply each low mode of periodic fields by a matrix of complex weights, and drop all other modes.
 
     This is the convolution of Fourier neural operators (Li et al., ICLR 2021): `v_o(k) = sum_i w_oi(k) u_i(k)` for
-    wavenumbers below `modes` along each axis. The layer maps real fields `(*batch, in_channels, nx, ny, nz)` to real
-    fields `(*batch, out_channels, nx, ny, nz)`. The grid may have any number of axes.
+    wavenumbers |k| < `modes` along each axis. The layer maps fields `(*batch, in_channels, nx, ny, nz)` to fields
+    `(*batch, out_channels, nx, ny, nz)`. The grid may have any number of axes. With `real=True` in `fft`, the fields
+    and the results are real. With a complex `fft`, the results are complex.
 
     The weights have the same shape `(2, out, in, *modes)` on every mesh, without padding. For each mesh axis, one of
     three rules says how it shards the weights:
@@ -51,10 +52,12 @@ class SpectralConv(AbstractTyped):
     - If the size of a mesh axis divides the length of none of these axes, the weights are replicated over this mesh
         axis, and the gradient of the weights is gathered.
 
-    The result of a convolution is real if `w(-k)` is the complex conjugate of `w(k)`. The layer uses the half spectrum,
-    which stores only one of the modes k and -k, so only the stored mode needs weights. The exception is the plane where
-    k is zero along the last axis: this plane holds both k and -k. There, the inverse transform keeps only the real part
-    of the result, as `irfftn` does. The effect is that mode k is multiplied by `(w(k) + conj(w(-k))) / 2`.
+    On complex fields, each of the `2 * modes - 1` wavenumbers of both signs along each axis has its own weights. Real
+    fields need about half as many: the result of a convolution is real if `w(-k)` is the complex conjugate of `w(k)`.
+    On real fields the layer uses the half spectrum, which stores only one of the modes k and -k, so only the stored
+    mode needs weights. The exception is the plane where k is zero along the last axis: this plane holds both k and -k.
+    There, the inverse transform keeps only the real part of the result, as `irfftn` does. The effect is that mode k is
+    multiplied by `(w(k) + conj(w(-k))) / 2`.
 
     !!! example
 
@@ -84,19 +87,20 @@ class SpectralConv(AbstractTyped):
     ):
         """**Arguments:**
 
-        - `fft`: a transform of all axes of a grid, built with `real=True` and a `shape`. The layer ignores the options
-            `norm`, `modes` and `axis_contiguous` of `fft`.
+        - `fft`: a transform of all axes of a grid, built with a `shape`; with `real=True` for real fields, and without
+            it for complex fields. The layer ignores the options `norm`, `modes` and `axis_contiguous` of `fft`.
         - `in_channels`, `out_channels`: the number of channels of the input and of the result.
         - `modes`: the number of wavenumbers k >= 0 to keep: one number for all axes, or one number for each axis. The
-            layer keeps the modes with |k| < `modes`, in units of the smallest nonzero wavenumber of the box. For an
-            axis of n points, `modes` is at most (n + 1) // 2.
-        - `dtype`: the dtype of the weights, float32 or float64; `None` for JAX's default.
+            layer keeps the modes with |k| < `modes`, of both signs, in units of the smallest nonzero wavenumber of the
+            box. For an axis of n points, `modes` is at most (n + 1) // 2.
+        - `dtype`: the dtype of the real and imaginary parts of the weights, float32 or float64; `None` for JAX's
+            default. Choose the precision of the fields.
         - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid. They have a complex normal
             distribution of variance `2 / (in_channels + out_channels)`, as in the library neuraloperator.
 
         **Raises:** `TypeError` if `fft` is not a transform, or if `dtype` is neither float32 nor float64; `ValueError`
-        if `fft` is complex, has no `shape` or does not transform all axes, if a number of channels is not a positive
-        integer, or if the grid has fewer wavenumbers than `modes`.
+        if `fft` has no `shape`, or does not transform all axes by Fourier modes, if a number of channels is not a
+        positive integer, or if the grid has fewer wavenumbers than `modes`.
         """
         self.in_channels = check_count("in_channels", in_channels)
         self.out_channels = check_count("out_channels", out_channels)
@@ -140,17 +144,18 @@ class SpectralConv(AbstractTyped):
     def result_structure(self, given: Structure) -> Structure:
         return replace(self.in_structure, components=(self.out_channels,)).following(given)
 
-    def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Float[Array, "*result"]:
+    def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Inexact[Array, "*result"]:
         """Apply the convolution.
 
         **Arguments:**
 
-        - `x`: real fields of shape `(*batch, in_channels, nx, ny, nz)`.
+        - `x`: fields of shape `(*batch, in_channels, nx, ny, nz)`. They must be real if `fft` has `real=True`.
         - `key`: ignored. `eqx.nn.Sequential` passes it.
 
-        **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`.
+        **Returns:** fields of shape `(*batch, out_channels, nx, ny, nz)`; real if `fft` has `real=True`, else complex.
 
-        **Raises:** `ValueError` if `x` does not have the shape `(*batch, in_channels, nx, ny, nz)`.
+        **Raises:** `ValueError` if `x` does not have the shape `(*batch, in_channels, nx, ny, nz)`; `TypeError` if `x`
+        is complex and `fft` has `real=True`.
         """
         transform = self.transform
         ndim = transform.decomposition.ndim
@@ -175,13 +180,19 @@ class SpectralConv(AbstractTyped):
 
         **Arguments:**
 
-        - `fft`: the transform on the other grid or mesh, built with `real=True` and a `shape`. The grid must have the
-            `modes` of the layer.
+        - `fft`: the transform on the other grid or mesh, built with a `shape`, and with `real=True` if the layer was
+            built with it. The grid must have the `modes` of the layer.
 
-        **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if `fft` is complex, has no `shape`, does not
-        transform all axes or does not have the `modes`.
+        **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if `fft` has no `shape`, does not transform
+        all axes or does not have the `modes`, or if only one of `fft` and the transform of the layer has `real=True`.
         """
         _check_modes(fft, self.modes)
+        if fft.takes_complex != self.fft.takes_complex:
+            kind, other = ("with", "a complex") if fft.takes_complex else ("without", "a real")
+            raise ValueError(
+                f"`fft` must be built {kind} `real=True`, like the present transform of the layer, because the "
+                f"weights belong to other modes; got {other} transform."
+            )
         # A gradient, or what is left of a layer without its arrays, may have `None` as its weight.
         replaced = functools.partial(eqx.tree_at, is_leaf=lambda part: part is None)
         there = replaced(lambda layer: layer.fft, self, fft)
@@ -201,7 +212,8 @@ def SpectralConv3D(fft: FFT, *arguments: Any, **options: Any) -> SpectralConv:
 
 def _check_modes(fft: FFT, modes: Any) -> tuple[int, ...]:
     """Check `fft` and `modes`, and return the number of wavenumbers to keep along each axis."""
-    grid = check_fft(fft, real=True)
+    grid = check_fft(fft)
+    check_periodic(fft)
     if len(fft.transformed) < len(grid):
         raise ValueError(
             f"`fft` must transform all axes of the grid; got `transformed={fft.transformed}`. Build it without "

@@ -186,7 +186,6 @@ def test_bad_input(plain):
     mesh, key = make_mesh((2, 4)), jax.random.key(0)
     fft = plain.FFT3D(mesh, shape=SHAPE, pad=True, real=True)
     cases = {
-        "`fft` must be built with `real=True`": (plain.FFT3D(mesh, shape=SHAPE, pad=True), 1, 1, 2),
         "`fft` must be built with a `shape`": (plain.FFT3D(mesh, real=True), 1, 1, 2),
         "`in_channels` must be an integer of at least one; got 0": (fft, 0, 1, 2),
         "`out_channels` must be an integer of at least one; got -1": (fft, 1, -1, 2),
