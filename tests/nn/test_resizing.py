@@ -1,5 +1,8 @@
 """Tests of the layers between two grids, against Equinox and NumPy on one device."""
 
+import contextlib
+import functools
+
 import decompops as dops
 import equinox as eqx
 import jax
@@ -8,8 +11,9 @@ import numpy as np
 import pytest
 from decompops import nn
 from decompops.tools.hlo import collectives
+from jax.sharding import PartitionSpec as P
 
-from helpers import assert_close, make_mesh, random_field
+from helpers import assert_close, make_mesh, random_field, spec_of
 from layers import compare
 
 
@@ -94,6 +98,50 @@ def test_only_neighbours_communicate():
     assert kinds(nn.AvgPool(uneven, 2), uneven.shape) == {"collective-permute"}
     for layer in (nn.HaloConv, nn.HaloConvTranspose):
         assert kinds(layer(even, 1, 2, 3, stride=2, key=KEY), (1, *even.shape)) == {"collective-permute"}
+
+
+@functools.cache
+def on_batches(kind):
+    """Return for each layer its two grids, the layer, and what it should return for a batch on one device."""
+    mesh = make_mesh((2, 2, 2), kind, ("batch", "x", "y"))
+    fine, coarse = (dops.Decomposition(mesh, shape=shape, pad=True) for shape in ((4, 6, 2), (2, 3, 1)))
+    boxes = lambda x: x.reshape(*x.shape[:2], 2, 2, 3, 2, 1, 2)
+    repeated = lambda x: x.repeat(2, -1).repeat(2, -2).repeat(2, -3)
+    options = {"kernel_size": 3, "stride": 2, "key": KEY}
+    plain = lambda layer: jax.vmap(layer(3, 2, 4, padding="SAME", padding_mode="CIRCULAR", **options))
+    return {
+        "HaloConv": (fine, coarse, nn.HaloConv(fine, 2, 4, **options), plain(eqx.nn.Conv)),
+        "HaloConvTranspose": (
+            *(coarse, fine, nn.HaloConvTranspose(coarse, 2, 4, **options)),
+            plain(eqx.nn.ConvTranspose),
+        ),
+        "AvgPool": (fine, coarse, nn.AvgPool(fine, 2), lambda x: boxes(x).mean((3, 5, 7))),
+        "MaxPool": (fine, coarse, nn.MaxPool(fine, 2), lambda x: boxes(x).max((3, 5, 7))),
+        "Upsample": (coarse, fine, nn.Upsample(coarse, 2), repeated),
+        "GroupNorm": (coarse, coarse, nn.GroupNorm(coarse, 1, 2), jax.vmap(eqx.nn.GroupNorm(1, 2))),
+    }
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("name", ["HaloConv", "HaloConvTranspose", "AvgPool", "MaxPool", "Upsample", "GroupNorm"])
+def test_groups_of_devices_take_parts_of_a_batch(name, kind):
+    """A mesh axis of its own shards the batch. Devices communicate only with devices of the same group."""
+    source, target, layer, whole = on_batches(kind)[name]
+    x = random_field((4, 2, *source.shape)) * np.array([1, 2, 3, 4])[:, None, None, None, None]
+    u = source.shard(x)
+    assert spec_of(u)[0] == "batch"
+    loss = lambda function, x: (jnp.sum(jnp.sin(v := function(x))), v)
+    slope_of = lambda function: jax.jit(lambda x: jax.grad(lambda x: loss(function, x), has_aux=True)(x))
+    with jax.set_mesh(source.mesh) if kind == "explicit" else contextlib.nullcontext():
+        program = jax.jit(lambda layer, u: layer(u)).lower(layer, u).compile()
+        slope, got = slope_of(layer)(u)
+    for_x, expected = slope_of(whole)(jnp.asarray(x))
+    assert spec_of(got) == spec_of(slope) == P("batch", None, "x", "y", None)
+    assert_close(got, target.shard(np.asarray(expected)))
+    assert_close(slope, source.shard(np.asarray(for_x)))
+    found = collectives(program.as_text())
+    assert {one.kind for one in found} == {"all-reduce" if name == "GroupNorm" else "collective-permute"}
+    assert all(len({device // 4 for device in group}) == 1 for one in found for group in one.groups)
 
 
 def test_pools_of_complex_fields():
