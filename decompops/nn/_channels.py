@@ -1,5 +1,6 @@
 """Checks the arguments of layers: transforms, and fields of shape `(*batch, channels, nx, ny, nz)`."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -23,6 +24,13 @@ def check_channels(x: Any, channels: int, ndim: int) -> Array:
         raise ValueError(f"`x` must have shape (*batch, {channels}, {lengths}), with {channels} channels; got {shape}.")
     # Layers sum over the channels. JAX does not choose how to sum over an axis that Explicit mesh axes shard.
     return whole_along(device_array(x), axis)
+
+
+def check_activation(activation: Any) -> Callable:
+    """Return `activation`. Raise `TypeError` if it cannot be called."""
+    if not callable(activation):
+        raise TypeError(f"`activation` must be a function; got {activation!r}. Pass `jax.nn.gelu`, for example.")
+    return activation
 
 
 def check_ndim(fft: Any, ndim: int) -> FFT:

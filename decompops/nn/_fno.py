@@ -20,8 +20,9 @@ from .._operator.base import AbstractTyped
 from .._operator.fft import FFT
 from .._operator.placed import Placed
 from ..spectral._check import check_fft
-from ._channels import check_channels, check_ndim, layer_title
+from ._channels import check_activation, check_channels, check_ndim, layer_title
 from ._spectral_conv import SpectralConv
+from ._unet import UNet, levels
 
 
 class FNO(AbstractTyped):
@@ -32,9 +33,11 @@ class FNO(AbstractTyped):
     of the channels in each cell. Finally, a perceptron in each cell maps `width` channels to `out_channels` channels.
     The perceptron has one hidden layer of `2 * width` channels.
 
-    The same weights work on every grid and on every mesh: the method `on` changes the grid or the mesh. The operator
-    commutes with translations, so it cannot know where in the box a cell lies. If the solution of your problem depends
-    on the position in the box, pass coordinates as additional channels.
+    The same weights work on every grid and on every mesh: the method `replace` changes the grid or the mesh. The
+    operator commutes with translations, so it cannot know where in the box a cell lies. If the solution of your problem
+    depends on the position in the box, pass coordinates as additional channels.
+
+    The operator maps real fields. Pass the real and the imaginary part of complex fields as two channels.
 
     !!! example
 
@@ -61,6 +64,8 @@ class FNO(AbstractTyped):
         width: int,
         modes: Any,
         depth: int,
+        unets: int = 0,
+        unet_depth: int = 2,
         activation: Callable = jax.nn.gelu,
         checkpoint: bool = False,
         dtype: Any = None,
@@ -73,27 +78,35 @@ class FNO(AbstractTyped):
         - `width`: the number of channels in the blocks. Choose a multiple of the size of each mesh axis, so that mesh
             axes can shard the weights (see `SpectralConv`).
         - `depth`: the number of blocks.
+        - `unets`: the number of blocks, at the end, that also have a U-Net: see `UFNO`.
+        - `unet_depth`: the `depth` of each `UNet`, the number of its coarser grids.
         - `activation`: a function that is applied to each number separately. It may be an `equinox.Module` with
             parameters.
         - `checkpoint`: if true, a gradient stores only the input of each block and computes the block again. This saves
             memory, and increases the number of transforms by half.
         - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid.
 
-        **Raises:** the errors of `SpectralConv`; `ValueError` if `width` or `depth` is below one; `TypeError` if
-        `activation` cannot be called.
+        **Raises:** the errors of `SpectralConv` and `UNet`; `ValueError` if `fft` is complex, if `width` or `depth` is
+        below one, or if `unets` is negative or above `depth`; `TypeError` if `activation` cannot be called.
         """
-        if not callable(activation):
-            raise TypeError(f"`activation` must be a function; got {activation!r}. Pass `jax.nn.gelu`, for example.")
         if check_fft(fft) and fft.takes_complex:
             raise ValueError(
                 "`fft` must be built with `real=True`, because the operator maps real fields; got a complex transform. "
                 "Pass the real and the imaginary part of complex fields as two channels."
             )
         depth = check_count("depth", depth)
+        if unets not in range(depth + 1):
+            raise ValueError(f"`unets` must be an integer from zero to `depth`, {depth}; got {unets!r}.")
         lifting, hidden, projection, *keys = jax.random.split(check_key("key", key), 3 + depth)
         width, in_channels = check_count("width", width), check_count("in_channels", in_channels)
         out_channels = check_count("out_channels", out_channels)
-        self.blocks = tuple(FNOBlock(fft, width, modes, activation, dtype=dtype, key=key) for key in keys)
+        if unets:
+            levels(fft.decomposition, unet_depth, "unet_depth")
+        unet_depths = [None] * (depth - unets) + [unet_depth] * unets
+        self.blocks = tuple(
+            FNOBlock(fft, width, modes, check_activation(activation), unet_depth=number, dtype=dtype, key=key)
+            for number, key in zip(unet_depths, keys)
+        )
         self.lifting = eqx.nn.Linear(in_channels, width, dtype=dtype, key=lifting)
         self.hidden = eqx.nn.Linear(width, 2 * width, dtype=dtype, key=hidden)
         self.projection = eqx.nn.Linear(2 * width, out_channels, dtype=dtype, key=projection)
@@ -102,7 +115,8 @@ class FNO(AbstractTyped):
 
     @property
     def title(self) -> str:
-        return layer_title("FNO", self.blocks[0].spectral.fft.decomposition.ndim)
+        ndim = self.blocks[0].spectral.fft.decomposition.ndim
+        return layer_title("FNO", ndim) if self.blocks[-1].unet is None else "UFNO"
 
     @property
     def in_structure(self) -> Structure:
@@ -150,26 +164,44 @@ class FNO(AbstractTyped):
         def move(part: Any) -> Any:
             if isinstance(part, SpectralConv):
                 return part.replace(fft=fft)
+            if isinstance(part, UNet):
+                return part.replace(decomposition=fft.decomposition)
             return jax.device_put(part, everywhere) if eqx.is_array(part) else part
 
-        return jax.tree.map(move, self, is_leaf=lambda part: isinstance(part, SpectralConv))
+        return jax.tree.map(move, self, is_leaf=lambda part: isinstance(part, SpectralConv | UNet))
 
 
 class FNOBlock(eqx.Module):
-    """One block of a Fourier neural operator: `activation(spectral(v) + linear(v))`."""
+    """One block of a Fourier neural operator: `activation(spectral(v) + linear(v))`, or with `+ unet(v)`."""
 
     spectral: SpectralConv
     linear: eqx.nn.Linear
+    unet: UNet | None
     activation: Callable
 
-    def __init__(self, fft: FFT, width: int, modes: Any, activation: Callable, *, dtype: Any, key: Array):
+    def __init__(
+        self,
+        fft: FFT,
+        width: int,
+        modes: Any,
+        activation: Callable,
+        *,
+        unet_depth: int | None = None,
+        dtype: Any,
+        key: Array,
+    ):
         spectral, linear = jax.random.split(key)
         self.spectral = SpectralConv(fft, width, width, modes, dtype=dtype, key=spectral)
         self.linear = eqx.nn.Linear(width, width, dtype=dtype, key=linear)
-        self.activation = activation
+        self.unet, self.activation = None, activation
+        if unet_depth is not None:
+            # A key that is folded in leaves the other weights as they are without a U-Net.
+            key, options = jax.random.fold_in(key, 2), {"activation": activation, "dtype": dtype}
+            self.unet = UNet(fft.decomposition, width, width, width=width, depth=unet_depth, **options, key=key)
 
     def __call__(self, v: Array) -> Array:
-        return self.activation(self.spectral(v) + pointwise(self.linear, v, self.spectral.fft.decomposition.ndim))
+        total = self.spectral(v) + pointwise(self.linear, v, self.spectral.fft.decomposition.ndim)
+        return self.activation(total if self.unet is None else total + self.unet(v))
 
 
 def FNO2D(fft: FFT, *arguments: Any, **options: Any) -> FNO:
@@ -180,6 +212,29 @@ def FNO2D(fft: FFT, *arguments: Any, **options: Any) -> FNO:
 def FNO3D(fft: FFT, *arguments: Any, **options: Any) -> FNO:
     """Return `FNO(fft, ...)`. Raise `ValueError` if the grid of `fft` does not have three axes."""
     return FNO(check_ndim(fft, 3), *arguments, **options)
+
+
+def UFNO(fft: FFT, *arguments: Any, depth: int, unets: int | None = None, **options: Any) -> FNO:
+    """Return `FNO(fft, ..., unets=unets)`: the U-FNO, an `FNO` whose last blocks also have a U-Net.
+
+    These blocks compute `activation(spectral(v) + linear(v) + unet(v))`. The `UNet` computes what the few modes of the
+    spectral convolution leave out, such as fronts. It has `width` channels on the grid of the fields and `unet_depth`
+    coarser grids, so `2**unet_depth` must divide the lengths of the grid. By default, half of the blocks have a U-Net,
+    or one more if `depth` is odd.
+
+    Source: G. Wen, Z. Li, K. Azizzadenesheli, A. Anandkumar & S. M. Benson, U-FNO, Adv. Water Resour. 163, 2022. Its
+    U-Nets normalise batches, and those of this layer normalise each field (`GroupNorm` with one group).
+
+    !!! example
+
+        ```python
+        fft = dops.FFT3D(mesh, shape=(64, 64, 64), real=True)
+        model = dops.nn.UFNO(fft, 1, 1, width=8, modes=12, depth=2, key=jax.random.key(0))
+        v = eqx.filter_jit(model)(u)        # (1, 64, 64, 64) to (1, 64, 64, 64)
+        ```
+    """
+    half = (check_count("depth", depth) + 1) // 2
+    return FNO(fft, *arguments, depth=depth, unets=half if unets is None else unets, **options)
 
 
 def pointwise(linear: eqx.nn.Linear, x: Array, ndim: int) -> Array:

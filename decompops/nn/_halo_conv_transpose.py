@@ -1,4 +1,4 @@
-"""`HaloConvTranspose`: the transposed convolution, from a grid to a finer one."""
+"""`HaloConvTranspose`, `HaloConvTranspose2D` and `HaloConvTranspose3D`: a convolution to a finer grid."""
 
 from typing import Any
 
@@ -13,6 +13,7 @@ from .._core.decomposition import Decomposition
 from .._operator.transform import real_dtype
 from .._operator.unbound import MeshOrDecomposition, decomposition_of
 from ._blocks import check_factor, finer, on_blocks
+from ._channels import layer_title
 from ._halo_conv import AbstractHaloConv, PaddingMode, check_padding_mode
 
 
@@ -73,6 +74,10 @@ class HaloConvTranspose(AbstractHaloConv):
             key=check_key("key", key),
         )
 
+    @property
+    def title(self) -> str:
+        return layer_title("HaloConvTranspose", self.decomposition.ndim)
+
     def result_grid(self, dec: Decomposition) -> Decomposition:
         return finer(dec, self.conv.stride)
 
@@ -95,3 +100,13 @@ class HaloConvTranspose(AbstractHaloConv):
 
         grids, periodic = (dec, self.result_grid(dec)), self.padding_mode == "CIRCULAR"
         return on_blocks(convolve, conv, x, grids, halo, periodic=periodic, rate=conv.stride)
+
+
+def HaloConvTranspose2D(mesh: MeshOrDecomposition | None, *arguments: Any, **options: Any) -> HaloConvTranspose:
+    """Return `HaloConvTranspose(mesh, ..., ndim=2)`, like `equinox.nn.ConvTranspose2d`."""
+    return HaloConvTranspose(mesh, *arguments, ndim=2, **options)
+
+
+def HaloConvTranspose3D(mesh: MeshOrDecomposition | None, *arguments: Any, **options: Any) -> HaloConvTranspose:
+    """Return `HaloConvTranspose(mesh, ..., ndim=3)`, like `equinox.nn.ConvTranspose3d`."""
+    return HaloConvTranspose(mesh, *arguments, ndim=3, **options)

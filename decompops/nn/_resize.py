@@ -15,7 +15,7 @@ from .._core.decomposition import Decomposition, check_grid
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped
 from .._operator.placed import Placed
-from ._blocks import check_factor, coarser, finer, on_blocks, resized
+from ._blocks import check_decomposition, check_factor, coarser, finer, on_blocks, resized
 
 
 class AbstractResize(AbstractTyped):
@@ -34,9 +34,7 @@ class AbstractResize(AbstractTyped):
         **Raises:** `TypeError` if `decomposition` is not a `Decomposition`; `ValueError` if `factor` is not made of
         positive integers, or if the finer grid cannot be divided by it.
         """
-        if not isinstance(decomposition, Decomposition):
-            raise TypeError(f"`decomposition` must be a `Decomposition`; got {decomposition!r}.")
-        self.decomposition = decomposition
+        self.decomposition = check_decomposition(decomposition)
         self.factor = check_factor("factor", factor, decomposition, divides=self.coarsens)
 
     @property

@@ -73,10 +73,13 @@ def test_names_check_the_number_of_axes(plain):
         (lambda: nn.FNO3D(two, 1, 1, **options, key=key), "`fft` must transform a grid of 3 axes"),
         (lambda: nn.FNO2D(three, 1, 1, **options, key=key), "`fft` must transform a grid of 2 axes"),
         (lambda: nn.HaloConv2D(three.decomposition, 1, 1, 3, key=key), "`ndim` must be 3, as in the decomposition"),
+        (lambda: nn.HaloConvTranspose2D(three.decomposition, 1, 1, 3, key=key), "`ndim` must be 3, as in the decomp"),
         (lambda: nn.SpectralConv(carried, 1, 1, 2, key=key), r"`fft` must transform all axes .*`transformed=\(1,\)`"),
         (lambda: nn.SpectralConv2D(two, 1, 1, 2, key=key)(np.ones((8, 8))), r"shape \(\*batch, 1, nx, ny\)"),
     ):
         with pytest.raises(ValueError, match=message):
             make()
     assert nn.HaloConv3D(mesh, 1, 1, 3, key=key).title == "HaloConv3D"
+    assert nn.HaloConvTranspose3D(mesh, 1, 1, 3, key=key).title == "HaloConvTranspose3D"
+    assert nn.HaloConvTranspose2D(two.decomposition, 1, 1, 3, stride=2, key=key).title == "HaloConvTranspose2D"
     assert nn.SpectralConv2D(two, 1, 1, 2, key=key).title == "SpectralConv2D"

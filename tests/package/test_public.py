@@ -75,7 +75,7 @@ SUBPACKAGES = {
     dops.nn: {
         *("AvgPool", "GroupNorm", "HaloConvTranspose", "LayerNorm", "MaxPool", "Upsample"),
         *("FNO", "FNO2D", "FNO3D", "HaloConv", "HaloConv2D", "HaloConv3D", "SpectralConv", "SpectralConv2D"),
-        "SpectralConv3D",
+        *("HaloConvTranspose2D", "HaloConvTranspose3D", "SpectralConv3D", "UFNO", "UNet"),
     },
     dops.finite_volume: {"Body", "Diffusion", "Divergence", "Gradient", "Robin"},
     dops.plot: {"curves", "panels", "projection", "slice", "spectrum"},

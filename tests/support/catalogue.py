@@ -280,6 +280,11 @@ def functions(t: dict, ndim: int) -> dict[str, Entry]:
         "MaxPool": Entry(called(nn.MaxPool(dec, 2)), field, v),
         "Upsample": Entry(called(nn.Upsample(dec, 2)), field, v),
         "SpectralConv": Entry(called(nn.SpectralConv(fft, ndim, 2, 2, key=KEY)), field, v),
+        "SpectralConv of complex fields": Entry(
+            called(nn.SpectralConv(t["complex"], ndim, 2, 2, key=KEY)), t["complex"].in_layout, v, np.complex128
+        ),
+        "UFNO": Entry(called(nn.UFNO(fft, ndim, 1, width=2, modes=2, depth=1, unet_depth=1, key=KEY)), field, v),
+        "UNet": Entry(called(nn.UNet(dec, ndim, 1, width=2, depth=1, key=KEY)), field, v),
         "GaussianRandomField": Entry(lambda u: u * noise(KEY)[None], field, v),
         "white_noise": Entry(lambda u: u * spectral.white_noise(dec, KEY)[None], field, v),
         "power_spectrum": Entry(lambda u: spectral.power_spectrum(fft, u).power, field, v),

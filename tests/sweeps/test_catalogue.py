@@ -29,7 +29,7 @@ OTHERS = {
     *("Bispectrum", "CorrelationFunction", "EnergySpectrum", "BiotSavartKernel", "HelmholtzKernel", "KernelSymbol"),
     *("KernelValues", "PoissonKernel", "YukawaKernel", "EnergyTransfer", "StructureFunctions", "TurbulenceScales"),
     *("tridiagonal_solve", "FFT3D", "FNO2D", "FNO3D", "HaloConv2D", "HaloConv3D", "LayerNorm"),
-    *("SpectralConv2D", "SpectralConv3D"),
+    *("HaloConvTranspose2D", "HaloConvTranspose3D", "SpectralConv2D", "SpectralConv3D"),
 }
 
 
