@@ -220,7 +220,7 @@ def UFNO(fft: FFT, *arguments: Any, depth: int, unets: int | None = None, **opti
     These blocks compute `activation(spectral(v) + linear(v) + unet(v))`. The `UNet` computes what the few modes of the
     spectral convolution leave out, such as fronts. It has `width` channels on the grid of the fields and `unet_depth`
     coarser grids, so `2**unet_depth` must divide the lengths of the grid. By default, half of the blocks have a U-Net,
-    or one more if `depth` is odd.
+    or one more if `depth` is odd. As in `HaloConv`, a sharded batch is a leading axis, without `jax.vmap`.
 
     Source: G. Wen, Z. Li, K. Azizzadenesheli, A. Anandkumar & S. M. Benson, U-FNO, Adv. Water Resour. 163, 2022. Its
     U-Nets normalise batches, and those of this layer normalise each field (`GroupNorm` with one group).

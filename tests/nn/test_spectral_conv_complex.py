@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops.nn import SpectralConv
+from decompops.tools.hlo import collectives
 from jax.sharding import PartitionSpec as P
 
 from helpers import assert_close, finite_difference, make_mesh, random_field, spec_of
@@ -118,3 +119,10 @@ def test_bad_input(plain):
             make()
     with pytest.raises(TypeError, match="complex"):
         on_real(np.zeros((1, 8, 8, 8), complex))
+
+
+def test_no_device_gathers_the_weights_or_a_field():
+    layer = build((2, 4), "auto", (8, 8, 8), 3, (8, 8))
+    u = layer.fft.decomposition.shard(random_field((8, 8, 8, 8), np.complex128))
+    program = jax.jit(lambda layer, u: layer(u)).lower(layer, u).compile()
+    assert {one.kind for one in collectives(program.as_text())} == {"all-to-all"}
