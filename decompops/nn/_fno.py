@@ -222,8 +222,9 @@ def UFNO(fft: FFT, *arguments: Any, depth: int, unets: int | None = None, **opti
     coarser grids, so `2**unet_depth` must divide the lengths of the grid. By default, half of the blocks have a U-Net,
     or one more if `depth` is odd. As in `HaloConv`, a sharded batch is a leading axis, without `jax.vmap`.
 
-    Source: G. Wen, Z. Li, K. Azizzadenesheli, A. Anandkumar & S. M. Benson, U-FNO, Adv. Water Resour. 163, 2022. Its
-    U-Nets normalise batches, and those of this layer normalise each field (`GroupNorm` with one group).
+    Source: G. Wen, Z. Li, K. Azizzadenesheli, A. Anandkumar & S. M. Benson, U-FNO, Adv. Water Resour. 163, 2022. The
+    U-Nets of the paper have three coarser grids, with the same number of channels on all grids, and normalise over the
+    batch. Here, they are `UNet`s, whose channels double, and which normalise each field (with one group).
 
     !!! example
 
