@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from .._core.decomposition import Decomposition
 from .._operator.halo import HaloExchange
 from .._operator.placed import Placed
 from ._cut import Cut
@@ -66,6 +67,22 @@ def check_body(geometry: Geometry, body: Any) -> None:
             f"`body` must be a `finite_volume.Body`, as `Body(distance)` returns; got {type(body).__name__}."
         )
     check_values("distance", geometry, body.distance)
+
+
+def checked_coefficient(name: str, decomposition: Decomposition, value: Any, most: int) -> Array:
+    """Return a coefficient as an array of floats. Raises `ValueError` if it has not at most `most` axes of entries."""
+    value, ndim = jnp.asarray(value), decomposition.ndim
+    if not jnp.issubdtype(value.dtype, jnp.inexact):
+        value = value.astype(jnp.zeros(()).dtype)
+    lead = value.shape[: value.ndim - ndim] if value.ndim else ()
+    known = not value.ndim or decomposition.layout().holds(value)
+    if not (known and len(lead) <= most and all(n == ndim for n in lead)):
+        fields = [("ndim",) * i + ("*shape",) for i in range(most + 1)]
+        raise ValueError(
+            f"`{name}` must be a number or an array of shape {' or '.join(map(str, fields))} with ndim = {ndim} and "
+            f"shape = {decomposition.shape}; got shape {value.shape}.".replace("'", "")
+        )
+    return value
 
 
 def check_values(name: str, geometry: Geometry, values: Any) -> None:

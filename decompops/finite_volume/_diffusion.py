@@ -25,7 +25,7 @@ from .._core.structure import Structure
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.placed import Placed
 from .._operator.unbound import OperatorDecomposition
-from ._body import Body, at_centres, beside, check_body, check_values
+from ._body import Body, at_centres, beside, check_body, check_values, checked_coefficient
 from ._cut import Cut, scaled, times
 from ._geometry import AxisCells, Boundary, Geometry, geometry_of
 from ._immersed import CutCells, Links, immersed
@@ -110,26 +110,13 @@ class Diffusion(AbstractDerivable):
         **Returns:** a field of the same shape. Its padding is zero.
         """
         self.geometry = geometry_of(decomposition, boundary, cells)
-        shape, dtype = decomposition.shape, jnp.zeros(()).dtype
         self.has_reaction = c is not None
-        coefficients = []
-        for name, value, most in (("a", a, 2), ("c", c, 0)):
-            value = None if value is None else jnp.asarray(value)
-            if value is not None and not jnp.issubdtype(value.dtype, jnp.inexact):
-                value = value.astype(dtype)
-            coefficients.append(value)
-            lead = () if value is None or not value.ndim else value.shape[: value.ndim - len(shape)]
-            known = value is None or not value.ndim or decomposition.layout().holds(value)
-            if value is not None and not (known and len(lead) <= most and all(n == len(shape) for n in lead)):
-                fields = [("ndim",) * i + ("*shape",) for i in range(most + 1)]
-                raise ValueError(
-                    f"`{name}` must be a number or an array of shape {' or '.join(map(str, fields))} with ndim = "
-                    f"{len(shape)} and shape = {shape}; got shape {value.shape}.".replace("'", "")
-                )
-            if name == "a" and body is not None and len(lead) == 2:
-                raise ValueError(f"`a` must not be a tensor where a `body` is given; got shape {np.shape(a)}.")
+        diffusivity = checked_coefficient("a", decomposition, a, 2)
+        reaction = None if c is None else checked_coefficient("c", decomposition, c, 0)
+        if body is not None and diffusivity.ndim == decomposition.ndim + 2:
+            raise ValueError(f"`a` must not be a tensor where a `body` is given; got shape {diffusivity.shape}.")
         check_body(self.geometry, body)
-        self.network, self.cross, self.around = _assembled(self.geometry, body, *coefficients)
+        self.network, self.cross, self.around = _assembled(self.geometry, body, diffusivity, reaction)
         self.closed_parts = None
         if parts is not None:
             self.closed_parts, more = _closed_parts(self.network, check_count("parts", parts))

@@ -1,5 +1,6 @@
 """`Gradient` and `Divergence`: between cells and the faces of a staggered grid."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -20,7 +21,7 @@ from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.halo import HaloExchange
 from .._operator.placed import Placed
 from .._operator.unbound import OperatorDecomposition
-from ._body import Body, check_body, open_fractions
+from ._body import Body, beside, check_body, checked_coefficient, open_fractions
 from ._cut import Cut, times
 from ._geometry import AxisCells, Geometry, geometry_of
 from ._network import check_block, specs_of
@@ -52,6 +53,10 @@ class _AbstractStaggered(AbstractDerivable):
         """The partition specs of the operator's arrays: an argument of `jax.shard_map` that `local` is called in."""
         return specs_of(self, self.decomposition)
 
+    @abstractmethod
+    def factors(self) -> tuple[Array, ...]:
+        """Return fields on faces by which the operator multiplies differences, or fluxes."""
+
     @property
     def is_invertible(self) -> bool:
         return False
@@ -62,18 +67,16 @@ class _AbstractStaggered(AbstractDerivable):
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
         to_faces = self.is_gradient != form.transposed
         x = _checked(self.geometry, x, to_faces=to_faces, local=local)
-        openings = self.openings
-        if local and openings is not None:
-            check_block(openings, self.geometry.decomposition.blocks().block_shape)
-        if openings is not None and self.is_gradient:
-            openings = jnp.where(openings == 0, openings, 1)  # A gradient has no area, only differences.
+        factors = self.factors()
+        for factor in factors if local else ():
+            check_block(factor, self.geometry.decomposition.blocks().block_shape)
         run = _to_faces if to_faces else _to_cells
-        y = (run if local else _IN_PROGRAM[run])(self.geometry, openings, x, local, is_gradient=self.is_gradient)
+        y = (run if local else _IN_PROGRAM[run])(self.geometry, factors, x, local, is_gradient=self.is_gradient)
         return y if self.is_gradient else -y
 
 
 class Gradient(_AbstractStaggered):
-    """The gradient of a field on cells, on the faces between them: the staggered grid of Harlow and Welch.
+    """The gradient `∇p`, or the flux `a ∇p`, on the faces between cells: the staggered grid of Harlow and Welch.
 
     Entry i of component k is the value on the face between the cells i - 1 and i along axis k. Through walls, vectors
     on faces have no component: entry 0 is zero along an axis with walls, and the other wall has no entry. Differences
@@ -82,9 +85,10 @@ class Gradient(_AbstractStaggered):
     On a side where p is given, such as an outflow, the component through the side is free: entry 0 is the value on that
     side, be it the lower or the upper one. Faces that are wholly in a body have no component either.
 
-    `Divergence(dec)(Gradient(dec)(p))` is exactly `-Diffusion(dec)(p)`, with the same conditions and the same body. On
-    cells of equal widths, without a body, `Divergence.T` is exactly `-Gradient`. Otherwise `Divergence.T` is
-    `-weights * Gradient`, with the `weights` of the gradient.
+    `Divergence(dec)(Gradient(dec, a)(p))` is exactly `-Diffusion(dec, a)(p)`, with the same conditions and the same
+    body. So with `a = 1 / density`, this is the projection of a flow whose density varies. On cells of equal widths,
+    without a body and for a = 1, `Divergence.T` is exactly `-Gradient`. Otherwise `Divergence.T` is
+    `-weights * Gradient` for a = 1, with the `weights` of the gradient.
 
     !!! example
 
@@ -98,11 +102,13 @@ class Gradient(_AbstractStaggered):
 
     geometry: Geometry
     openings: Float[Array, "ndim *grid"] | None  # The open fraction of each face; `None` without a body.
+    a: Float[Array, "ndim *grid"] | None  # On faces; `None` for one.
     is_gradient: ClassVar[bool] = True
 
     def __init__(
         self,
         decomposition: Decomposition,
+        a: Any = None,
         *,
         boundary: Sides | Sequence[Sides] = "periodic",
         cells: Sequence[AxisCells] | None = None,
@@ -111,13 +117,17 @@ class Gradient(_AbstractStaggered):
         """**Arguments:**
 
         - `decomposition`: the grid, with the lengths of its box.
+        - `a`: the real coefficient of the flux, nonnegative: a number, a field of shape `shape`, or of shape
+            `(ndim, *shape)` with one coefficient for each axis. As in `Diffusion`, a face has the harmonic mean of the
+            two cells beside it. The default is 1.
         - `boundary`: the conditions of p for all axes, or one entry for each axis: "periodic", "neumann", or a pair in
             which one of the two sides is "dirichlet", for p = 0, and the other one "neumann".
         - `cells`: the cells along each axis, as in `Diffusion`.
         - `body`: an impermeable `Body`, as in `Diffusion`.
 
-        **Raises:** `TypeError` if `decomposition` is not a `Decomposition`; `ValueError` for other conditions, for
-        unknown `cells`, and for a body that is not "neumann".
+        **Raises:** `TypeError` if `decomposition` is not a `Decomposition`; `ValueError` for coefficients that are not
+        real or do not have the shape of the grid, for other conditions, for unknown `cells`, and for a body that is not
+        "neumann".
 
         An instance `gradient` is called as `gradient(p)`.
 
@@ -126,11 +136,24 @@ class Gradient(_AbstractStaggered):
         **Returns:** a vector field on the faces, of shape `(*batch, ndim, *shape)`. Its padding is zero.
         """
         self.geometry, self.openings = _staggered(decomposition, boundary, cells, body)
+        self.a = None
+        if a is not None:
+            a = checked_coefficient("a", decomposition, a, 1)
+            if jnp.iscomplexobj(a):
+                raise ValueError(f"`a` must be real; got {a.dtype}.")
+            each = tuple(a) if a.ndim > decomposition.ndim else (a,) * decomposition.ndim
+            whole = lambda x: Placed(decomposition)(x if x.ndim else jnp.broadcast_to(x, decomposition.shape))
+            self.a = _on_faces(self.geometry, tuple(map(whole, each)))
+
+    def factors(self) -> tuple[Array, ...]:
+        # A gradient has no area, only differences. So the fractions of open faces count as one.
+        is_open = () if self.openings is None else (jnp.where(self.openings == 0, self.openings, 1),)
+        return is_open if self.a is None else (*is_open, self.a)
 
     @property
     def weights(self) -> Float[Array, "ndim *grid"]:
         """The open volume between the two centres beside each face, over the mean volume of cells; zero at walls."""
-        return _weights(self.geometry, self.openings)
+        return _weights(self.geometry, () if self.openings is None else (self.openings,))
 
 
 class Divergence(_AbstractStaggered):
@@ -163,6 +186,9 @@ class Divergence(_AbstractStaggered):
         """
         self.geometry, self.openings = _staggered(decomposition, boundary, cells, body)
 
+    def factors(self) -> tuple[Array, ...]:
+        return () if self.openings is None else (self.openings,)
+
 
 def _staggered(decomposition: Any, boundary: Any, cells: Any, body: Any) -> tuple[Geometry, Array | None]:
     """Return the geometry, and the open fractions of faces. Raises an error for an argument that is not valid."""
@@ -187,13 +213,29 @@ def _openings(geometry: Geometry, body: Body, zeros: Array) -> Array:
     """Return the open fraction of the face of each entry of a vector."""
     cut, ndim, found = geometry.cut(local=False), geometry.decomposition.ndim, []
     faces, _ = open_fractions(geometry, body, cut, jnp.zeros(()).dtype)
-    for axis, (fractions, cells) in enumerate(zip(faces, cut.core)):
-        own = cut.slice(fractions, axis, 0, cells)
-        if _is_open_above(geometry, axis):
-            upper = _before(geometry, cut.merge(cut.clear(cut.slice(fractions, axis, 1, cells + 1))), cut)
-            own = jnp.where(cut.line(cut.numbers(axis) == 0, axis), _lower(cut, upper, axis), own)
-        found.append(cut.merge(cut.clear(own)) + zeros)
+    for axis, fractions in enumerate(faces):
+        found.append(_entries(geometry, cut, axis, fractions) + zeros)
     return jnp.stack(found, axis=-ndim - 1)
+
+
+@eqx.filter_jit
+def _on_faces(geometry: Geometry, a: tuple[Array, ...]) -> Array:
+    """Return the harmonic mean of the coefficients of the two cells beside the face of each entry of a vector."""
+    cut, ndim, found = geometry.cut(local=False), geometry.decomposition.ndim, []
+    for axis, field in enumerate(a):
+        before, behind = beside(geometry, cut, axis, field)
+        below, above, *_ = (cut.line(values, axis) for values in geometry.faces(axis, cut, field.dtype))
+        found.append(_entries(geometry, cut, axis, (below + above) / (below / before + above / behind)))
+    return jnp.stack(found, axis=-ndim - 1)
+
+
+def _entries(geometry: Geometry, cut: Cut, axis: int, faces: Array) -> Array:
+    """Return the value of each entry of a vector from the values on all n + 1 faces of blocks across an axis."""
+    own = cut.slice(faces, axis, 0, cut.core[axis])
+    if _is_open_above(geometry, axis):
+        upper = _before(geometry, cut.merge(cut.clear(cut.slice(faces, axis, 1, cut.core[axis] + 1))), cut)
+        own = jnp.where(cut.line(cut.numbers(axis) == 0, axis), _lower(cut, upper, axis), own)
+    return cut.merge(cut.clear(own))
 
 
 def _is_open_above(geometry: Geometry, axis: int) -> bool:
@@ -267,7 +309,7 @@ def _behind(geometry: Geometry, cut: Cut, axis: int, x: Array) -> Array:
     return times(cut.line(jnp.asarray(cut.numbers(axis) != 0, jnp.finfo(x.dtype).dtype), axis), x)
 
 
-def _to_faces(geometry: Geometry, openings: Array | None, x: Array, local: bool, *, is_gradient: bool) -> Array:
+def _to_faces(geometry: Geometry, factors: tuple[Array, ...], x: Array, local: bool, *, is_gradient: bool) -> Array:
     """Return the differences of the two cells beside each face, times the factors of a gradient or of a divergence."""
     dec, cut = geometry.decomposition, geometry.cut(local=local)
     extended = _before(geometry, x, cut)
@@ -275,18 +317,18 @@ def _to_faces(geometry: Geometry, openings: Array | None, x: Array, local: bool,
     here = _lower(cut, extended, None)
     for axis in range(dec.ndim):
         difference = _behind(geometry, cut, axis, here) - _lower(cut, extended, axis)
-        for factor in _factors(geometry, openings, cut, axis, real, is_gradient=is_gradient):
+        for factor in _factors(geometry, factors, cut, axis, real, is_gradient=is_gradient):
             difference = times(factor, difference)
         found.append(cut.merge(cut.clear(difference)))
     return jnp.stack(found, axis=-dec.ndim - 1)
 
 
 def _factors(
-    geometry: Geometry, openings: Array | None, cut: Cut, axis: int, real: Any, *, is_gradient: bool
+    geometry: Geometry, factors: tuple[Array, ...], cut: Cut, axis: int, real: Any, *, is_gradient: bool
 ) -> list[Array]:
-    """Return `_slopes`, and the open fractions of the faces across an axis."""
+    """Return `_slopes`, and the factors of the faces across an axis."""
     lines = _slopes(geometry, cut, axis, real, is_gradient=is_gradient)
-    return lines if openings is None else [*lines, cut.split(openings[axis]).astype(real)]
+    return [*lines, *(cut.split(factor[axis]).astype(real) for factor in factors)]
 
 
 def _lower(cut: Cut, extended: Array, axis: int | None) -> Array:
@@ -297,13 +339,13 @@ def _lower(cut: Cut, extended: Array, axis: int | None) -> Array:
     return extended
 
 
-def _to_cells(geometry: Geometry, openings: Array | None, x: Array, local: bool, *, is_gradient: bool) -> Array:
+def _to_cells(geometry: Geometry, factors: tuple[Array, ...], x: Array, local: bool, *, is_gradient: bool) -> Array:
     """Apply the transpose of `_to_faces`: the flux into each cell."""
     dec, cut = geometry.decomposition, geometry.cut(local=local)
     real, parts = jnp.finfo(x.dtype).dtype, []
     for axis in range(dec.ndim):
         flux = cut.clear(cut.split(x[..., axis, *(slice(None),) * dec.ndim]))
-        for factor in _factors(geometry, openings, cut, axis, real, is_gradient=is_gradient):
+        for factor in _factors(geometry, factors, cut, axis, real, is_gradient=is_gradient):
             flux = times(factor, flux)
         parts.append(flux)
     extended = jnp.zeros((), x.dtype)
@@ -323,14 +365,14 @@ _IN_PROGRAM = {run: eqx.filter_jit(run) for run in (_to_faces, _to_cells)}
 
 
 @eqx.filter_jit
-def _weights(geometry: Geometry, openings: Array | None) -> Array:
+def _weights(geometry: Geometry, factors: tuple[Array, ...]) -> Array:
     dec, cut, dtype = geometry.decomposition, geometry.cut(local=False), jnp.zeros(()).dtype
     found = []
     for axis in range(dec.ndim):
         distances, _ = _distances(geometry, cut, axis, dtype)
         ones = cut.clear(cut.split(Placed(dec)(jnp.ones(dec.shape, dtype))))
-        factors = _factors(geometry, openings, cut, axis, dtype, is_gradient=False)
-        for factor in [cut.line(distances, axis), *factors]:
+        lines = _factors(geometry, factors, cut, axis, dtype, is_gradient=False)
+        for factor in [cut.line(distances, axis), *lines]:
             ones = times(factor, ones)
         found.append(cut.merge(ones))
     return jnp.stack(found)

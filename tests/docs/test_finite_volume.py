@@ -12,6 +12,8 @@ through = np.asarray(u)[0] - 1
 assert (through < 0).all() and (np.asarray(u) > 0).all()
 scale = np.abs(np.asarray(divergence(velocity))).max()
 assert np.abs(np.asarray(finite_volume.Divergence(dec, boundary=walls)(projected))).max() < 1e-6 * scale
+excess = np.asarray(finite_volume.Divergence(dec, boundary=walls)(expanding)) - np.asarray(expansion)
+assert np.abs(excess).max() < 1e-6 * scale
 outside = np.asarray(hot.open_cells)
 assert (np.asarray(temperature)[outside] > 0).all() and not np.asarray(temperature)[~outside].any()
 assert np.asarray(temperature).max() < 1

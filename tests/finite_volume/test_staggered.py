@@ -63,6 +63,63 @@ def test_gradient_and_divergence(grid, stretched):
     assert_close(product, -np.asarray(finite_volume.Diffusion(dec, **options)(dec.shard(u))), rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("side", "stretched", "with_body"),
+    [("neumann", True, False), (("neumann", "dirichlet"), False, True), (("dirichlet", "neumann"), True, False)],
+)
+@pytest.mark.parametrize("grid", GRIDS)
+def test_fluxes_with_coefficients(grid, side, stretched, with_body):
+    """The divergence of the flux is `Diffusion`, and inside the grid the flux has the harmonic mean of NumPy.
+
+    One coefficient for all axes, and one for each of them.
+    """
+    sizes, shape, kind = GRIDS[grid]
+    ndim, rng = len(shape), np.random.default_rng(0)
+    dec = dops.Decomposition(make_mesh(sizes, kind), shape=shape, box=dops.Box(LENGTHS[:ndim]), pad=True)
+    relative = [rng.uniform(0.5, 1.5, n) for n in shape] if stretched else None
+    options = {"boundary": (side, "periodic", "neumann")[:ndim]}
+    options["cells"] = relative and list(map(jnp.asarray, relative))
+    options["body"] = finite_volume.Body(Ball((0.5,) * ndim, 0.3)) if with_body else None
+    a, u = np.exp(random_field((ndim, *shape))), dec.shard(random_field((2, *shape), seed=1))
+    divergence, plain = (of(dec, **options) for of in (finite_volume.Divergence, finite_volume.Gradient))
+    for given in (a, a[0], 1.7):
+        coefficient = given if isinstance(given, float) else dec.shard(given)
+        flux = finite_volume.Gradient(dec, coefficient, **options)
+        diffusion = finite_volume.Diffusion(dec, coefficient, **options)
+        assert_close((divergence @ flux)(u), -np.asarray(diffusion(u)), rtol=1e-12)
+        x = np.asarray(dec.shard(random_field(shape, seed=2)))
+        assert_transposed(flux, flux.T, x, np.asarray(dec.shard(random_field((ndim, *shape), seed=3))))
+        found, slopes = dec.gather(flux(u)), dec.gather(plain(u))
+        for axis, w in enumerate(widths_of(shape, LENGTHS[:ndim], relative)):
+            one = np.broadcast_to(given if np.ndim(given) <= ndim else given[axis], shape)
+            w = w.reshape([-1 if i == axis else 1 for i in range(ndim)])
+            mean = (w + np.roll(w, 1, axis)) / (w / one + np.roll(w / one, 1, axis))
+            inner = (slice(None), axis, *(slice(1, None) if i == axis else slice(None) for i in range(ndim)))
+            assert_close(found[inner], slopes[inner] * mean[inner[2:]], rtol=1e-12)
+
+
+def test_a_force_moves_a_pipe_of_two_fluids():
+    """In a closed ring, incompressible fluids move together: their velocity is the mean momentum over the mean mass.
+
+    Between cells of unequal densities, a face has the mean density, because 1/ρ has a harmonic mean.
+    """
+    shape = (24, 2)
+    dec = dops.Decomposition(make_mesh((4, 2), "explicit"), shape=shape, box=dops.Box((3.0, 1.0)))
+    density = np.where(np.arange(24) < 7, 1.0, 1000.0)[:, None] * np.ones(shape)
+    before = np.stack([random_field((24, 1)) * np.ones(shape), np.zeros(shape)])
+    inverse = dec.shard(1 / density)
+    diffusion = finite_volume.Diffusion(dec, inverse)
+    divergence, gradient = finite_volume.Divergence(dec), finite_volume.Gradient(dec, inverse)
+    pressure = solve.CG(diffusion, solve.Multigrid(diffusion), rtol=1e-12)
+    velocity = dec.shard(before)
+    with jax.set_mesh(dec.mesh):
+        after = velocity - gradient(pressure(-divergence(velocity)))
+    faces = (density + np.roll(density, 1, 0)) / 2
+    expected = np.sum(faces * before[0]) / np.sum(faces)
+    assert_close(np.asarray(after)[0], np.full(shape, expected), rtol=1e-8)
+    assert np.abs(np.asarray(after)[1]).max() < 1e-12
+
+
 class Ball(eqx.Module):
     """The distance from a ball."""
 
@@ -150,6 +207,16 @@ def test_projection_in_blocks():
         lambda v, p: divergence.local(v - gradient.local(p)), mesh=mesh, in_specs=(vector, scalar), out_specs=scalar
     )
     assert np.abs(np.asarray(jax.jit(project)(v, p))).max() < 1e-12 * np.abs(right).max()
+
+
+def test_bad_coefficients(plain):
+    dec = plain.Decomposition(make_mesh((2,)), shape=(4, 4))
+    with pytest.raises(ValueError, match=r"`a` must be a number or an array of shape .*; got shape \(3, 4\)"):
+        plain.finite_volume.Gradient(dec, np.ones((3, 4)))
+    with pytest.raises(ValueError, match=r"`a` must be a number or an array of shape .*; got shape \(2, 2, 4, 4\)"):
+        plain.finite_volume.Gradient(dec, np.ones((2, 2, 4, 4)))
+    with pytest.raises(ValueError, match="`a` must be real; got complex128"):
+        plain.finite_volume.Gradient(dec, 1j * np.ones((4, 4)))
 
 
 def test_bad_arguments(plain):
