@@ -22,7 +22,7 @@ from .._core.layout import Layout, exchange_numbers
 from .._operator.grid import GridLike, structure_of
 from .._operator.transform import AbstractTransform
 from ._attributes import Attribute
-from ._contents import BOX, CHECKSUM, RESERVED, damaged
+from ._contents import BOX, CHECKSUM, RESERVED, Contents, damaged
 from ._format import AbstractFile, AbstractFormat
 from ._formats import format_of
 from ._parts import read_array
@@ -146,16 +146,8 @@ def _attempt(
 
 def _read(file: AbstractFile, path: Path, grid: Any, names: Any) -> Snapshot:
     contents = file.contents
-    names = tuple(contents.variables) if names is None else (names,) if isinstance(names, str) else tuple(names)
-    if unknown := [name for name in names if name not in contents.variables]:
-        raise ValueError(f"`names` must be some of {', '.join(contents.variables)}; got {unknown[0]!r}.")
-    layout = None if grid is None else structure_of(grid, contents.space).layout
-    if layout is not None and layout.true_shape != contents.lengths:
-        what = "fields" if contents.space == "field" else "spectra"
-        raise ValueError(
-            f"`grid` must have the lengths of the {what} in {path}, {contents.lengths}; got {layout.true_shape}. Read "
-            "with a grid of these lengths, and interpolate with `spectral.Resample`."
-        )
+    names = chosen_names(names, contents)
+    layout = None if grid is None else layout_for(grid, contents, path)
     expansion = grid.expansion if isinstance(grid, AbstractTransform) and contents.space == "spectrum" else None
     arrays, factor = {}, _factor(path, contents.meaning, expansion)
     for name in names:
@@ -171,6 +163,26 @@ def _read(file: AbstractFile, path: Path, grid: Any, names: Any) -> Snapshot:
         {name: value for name, value in contents.attributes.items() if name not in RESERVED},
         norm,
     )
+
+
+def chosen_names(names: Any, contents: Contents) -> tuple[str, ...]:
+    """Return the names of the arrays to read. Raises `ValueError` if a snapshot has no array of a name."""
+    names = tuple(contents.variables) if names is None else (names,) if isinstance(names, str) else tuple(names)
+    if unknown := [name for name in names if name not in contents.variables]:
+        raise ValueError(f"`names` must be some of {', '.join(contents.variables)}; got {unknown[0]!r}.")
+    return names
+
+
+def layout_for(grid: GridLike, contents: Contents, path: Path) -> Layout:
+    """Return the layout of the arrays of a snapshot on `grid`. Raises `ValueError` if their lengths differ."""
+    layout = structure_of(grid, contents.space).layout
+    if layout.true_shape != contents.lengths:
+        what = "fields" if contents.space == "field" else "spectra"
+        raise ValueError(
+            f"`grid` must have the lengths of the {what} in {path}, {contents.lengths}; got {layout.true_shape}. Read "
+            "with a grid of these lengths, and interpolate with `spectral.Resample`."
+        )
+    return layout
 
 
 def _array(file: AbstractFile, path: Path, name: str, layout: Layout | None) -> Array | np.ndarray:

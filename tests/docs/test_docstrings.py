@@ -68,6 +68,9 @@ GIVEN = {
     "io/_snapshot.py::Writer": "class solver: rollout = lambda u, steps: (u, None)\n"
     "fields = lambda u: velocity; dt = 0.01",
     "io/_read.py::read": "io.write('run/000100.zarr', {'velocity': velocity}, fft)",
+    "io/_samples.py::Samples": "io.write('data/0.zarr', {'input': u, 'target': u}, fft); model = state = None\n"
+    "io.write('data/1.zarr', {'input': u, 'target': u}, fft)\n"
+    "from contextlib import closing; from pathlib import Path; train = lambda model, state, a, b: (model, state)",
     "nn/_fno.py::FNO": "u = u[None]",
     "nn/_fno.py::UFNO": "u = u[None]",
     "pde/_magnetohydrodynamics.py::Magnetohydrodynamics": "magnetic = velocity",

@@ -25,6 +25,15 @@ moment = state[0].mu.blocks[0].spectral.weight
 assert moment.sharding.is_equivalent_to(weight.sharding, weight.ndim)
 for one, other in zip(jax.tree.leaves((model, state)), jax.tree.leaves((same_model, restored["state"])), strict=True):
     np.testing.assert_array_equal(one, other)
+assert len(disk) == 8
+for name, array in pair.items():
+    files = np.concatenate([io.read(path).arrays[name] for path in sorted(data.glob("*.zarr"))])
+    np.testing.assert_array_equal(array, files[[5, 0]])
+assert batch["input"].sharding.spec == fields.sharding.spec
+assert position == {"next_index": 6} and value < losses[0]
+ordered = [float(disk[i]["input"].max()) for i in range(8)]
+places = [[ordered.index(float(sample.max())) for sample in np.asarray(batch)] for batch in (before, after)]
+assert [place + 1 for place in places[0]] == places[1]
 on_fine, on_coarse = np.asarray(on_fine)[:, ::2, ::2, ::2], np.asarray(on_coarse)
 np.testing.assert_allclose(on_fine, on_coarse, atol=1e-3 * abs(on_coarse).max())
 """

@@ -7,6 +7,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -145,6 +146,30 @@ def replaced(folder: Path) -> None:
         _read._read, _read.find = read, find
         same = [bool((shard.data == 2 * U[shard.index]).all()) for shard in snapshot.arrays["u"].addressable_shards]
         print(f"{suffix}: time {snapshot.time}, {all(same)}, calls {len(calls)}", flush=True)
+
+
+def samples(folder: Path) -> None:
+    """Read batches in the background of a computation. Then damage a sample whose blocks belong to process 1."""
+    dec = dops.Decomposition(jax.make_mesh((2, jax.device_count() // 2), ("data", "x")), shape=SHAPE, axes="x")
+    paths = [folder / f"{i}.zarr" for i in range(4)]
+    for i, path in enumerate(paths):
+        io.write(path, {"u": U + np.uint32(i)}, dec)
+    found = io.Samples(paths, dec)
+    first = jax.jit(lambda u: (u - U).max((1, 2, 3)), out_shardings=jax.NamedSharding(dec.mesh, jax.P()))
+    with closing(found.batches(2, seed=0, epochs=3)) as batches:
+        print("order", [np.asarray(first(batch["u"])).tolist() for batch in batches])
+    multihost_utils.sync_global_devices("read")
+    if jax.process_index() == 0:
+        for file in (paths[2] / "u" / "c").rglob("*"):
+            if file.is_file():
+                file.write_bytes(b"damaged")
+    multihost_utils.sync_global_devices("damaged")
+    try:
+        for shard in found[[1, 2]]["u"].addressable_shards:
+            np.testing.assert_array_equal(shard.data[0], U[shard.index[1:]] + np.uint32(1))
+        print("read")
+    except ValueError as error:
+        print(f"ValueError: {error}")
 
 
 def newer_zarr(path: Path) -> None:

@@ -1,5 +1,6 @@
 """Tests of files and checkpoints of two processes, where one process fails or holds no data."""
 
+import json
 import re
 from pathlib import Path
 
@@ -84,3 +85,13 @@ def test_all_processes_read_the_same_snapshot(tmp_path):
             ".zarr: time 2.0, True, calls 2",
             ".h5: time 2.0, True, calls 2",
         ], report(ranks)
+
+
+def test_each_process_reads_only_its_own_part_of_a_batch(tmp_path):
+    """Both processes iterate in the same order. A damaged sample is no error where it belongs to the other process."""
+    ranks = run(tmp_path, "samples")
+    orders = [json.loads(lines(rank, r"^order (.*)$")[0]) for rank in ranks]
+    assert orders[0] == orders[1]
+    assert [sorted(orders[0][i] + orders[0][i + 1]) for i in (0, 2, 4)] == [[0, 1, 2, 3]] * 3
+    assert lines(ranks[0], "^read$"), report(ranks)
+    assert lines(ranks[1], r"^ValueError: .*2\.zarr"), report(ranks)

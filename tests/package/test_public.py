@@ -59,7 +59,7 @@ SUBPACKAGES = {
         *("EnergyTransfer", "StructureFunctions", "TurbulenceScales"),
         *("energy_transfer", "structure_functions", "turbulence_scales"),
     },
-    dops.io: {"Checkpoints", "Snapshot", "Writer", "read", "write", "write_series"},
+    dops.io: {"Checkpoints", "Samples", "Snapshot", "Writer", "read", "write", "write_series"},
     dops.mpmd: {
         *("MpmdArray", "MpmdMesh", "MpmdSharding", "logically_stacked", "mpmd_to_spmd_reshard", "reshard"),
         "spmd_to_mpmd_reshard",
