@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 
 from ... import XLA, AbstractBackend, Decomposition
 from ...extend import Counters, LocalTransform, axis_names
-from . import nufft, solvers, walls
+from . import nufft, solvers, training, walls
 from .groups import HandOver
 from .operators import OPERATORS, TRANSPOSE, operator_problem
 from .particles import PARTICLES, ParticleTask
@@ -30,7 +30,7 @@ from .task import Task
 
 # The operator that moves fields between groups of devices.
 RESHARD = "reshard"
-SOLVERS = {**solvers.SOLVERS, **walls.SOLVERS}
+SOLVERS = {**solvers.SOLVERS, **training.SOLVERS, **walls.SOLVERS}
 NUFFTS = nufft.NUFFTS
 # These operators need more than one dimension.
 NOT_ON_LINES = (TRANSPOSE, RESHARD, *solvers.FLOWS, *walls.SOLVERS)
