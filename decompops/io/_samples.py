@@ -1,7 +1,7 @@
 """`Samples` reads samples for training from snapshots on disk, in batches that are sharded over a mesh."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -86,10 +86,14 @@ class Samples:
                 f"{jax.process_index()}."
             )
         self.names = chosen_names(names, contents)
+        if not self.names:
+            raise ValueError("`names` must have at least one name; got none.")
         if stacked and any(len(contents.variables[name].shape) == self._layout.blocks.ndim for name in self.names):
             raise ValueError("`stacked` must be False for arrays that have only the axes of the grid; got True.")
         self._known = {name: self._of_sample(contents.variables[name]) for name in self.names}
-        self._ends = np.cumsum([self._count(number) if stacked else 1 for number in range(len(given))])
+        counts = [self._count(number) if stacked else 1 for number in range(len(given))]
+        self._ends = np.cumsum(counts)
+        self._starts = self._ends - counts
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -126,7 +130,7 @@ class Samples:
                 for place in np.ndindex(samples.shape):
                     number = int(np.searchsorted(self._ends, samples[place], side="right"))
                     if self._stacked:
-                        one = int(samples[place] - ([0, *self._ends][number]))
+                        one = int(samples[place] - self._starts[number])
                         opened(number).read(name, ((one, one + 1), *rest), cells[place][None])
                     else:
                         opened(number).read(name, rest, cells[place])
@@ -136,13 +140,11 @@ class Samples:
                 for name, known in self._known.items()
             }
 
-    def batches(
-        self, size: int, *, seed: int | None = None, epochs: int | None = None, prefetch: int = 2
-    ) -> Iterator[dict[str, Array]]:
+    def batches(self, size: int, *, seed: int | None = None, epochs: int | None = None, prefetch: int = 2) -> Any:
         """Iterate over batches. A background thread reads the next batches while the program computes.
 
-        In each epoch, each sample is in at most one batch. The samples that are left over, fewer than `size`, are left
-        out; which ones differs from epoch to epoch.
+        In each epoch, each sample is in at most one batch. If `size` does not divide the number of samples, some
+        samples are left out. With a `seed`, these are other samples in each epoch.
 
         **Arguments:**
 
@@ -152,9 +154,9 @@ class Samples:
         - `epochs`: the number of epochs; `None` repeats without end.
         - `prefetch`: how many batches are read ahead. They are on the devices already, and take memory there.
 
-        **Returns:** a `grain.DatasetIterator`. `iterator.get_state()` is a dictionary with an integer, the position in
-        the order; it can be a part of a checkpoint. `iterator.set_state(state)` continues at this position.
-        `iterator.close()` ends the thread.
+        **Returns:** a `grain.DatasetIterator` of dictionaries, as `samples[index]` returns them. `iterator.get_state()`
+        is a dictionary with an integer, the position in the order; it can be a part of a checkpoint.
+        `iterator.set_state(state)` continues at this position. `iterator.close()` ends the thread.
 
         **Raises:** `ImportError` if grain is not installed. `ValueError` if `size` is not between 1 and the number of
         samples, if `epochs` or `prefetch` is not positive, or if `seed` is not between 0 and 2³² - 1. The iterator

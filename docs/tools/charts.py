@@ -78,6 +78,7 @@ ALL = (
     Chart("solvers-one-device", "benchmarks", "Solvers", 2, label="time relative to its FFTs, or to full FFTs"),
     Chart("exponax", "benchmarks", "Solvers", 3),
     Chart("exponax-loop", "benchmarks", "Solvers", 4),
+    Chart("training", "benchmarks", "A training step", keys=2, series=2),
     Chart("walls", "benchmarks", "Between walls", 1, label=POISSON),
     Chart("convection", "benchmarks", "Between walls", 2, label="time of a step relative to its transforms"),
     Chart("dedalus", "benchmarks", "Between walls", 3, keys=2),

@@ -1,6 +1,7 @@
 """Tests of batches of samples on disk: h5py and NumPy read the same files, in the order of the batches."""
 
 import shutil
+import sys
 import threading
 import time
 from contextlib import closing
@@ -162,6 +163,7 @@ def test_errors(folder, tmp_path):
         (ValueError, "`paths` must have at least one", lambda: io.Samples([], dec)),
         (FileNotFoundError, "missing.h5", lambda: io.Samples([*one, tmp_path / "missing.h5"], dec)),
         (ValueError, "`names` must be some of input, target; got 'u'", lambda: io.Samples(one, dec, "u")),
+        (ValueError, "`names` must have at least one", lambda: io.Samples(one, dec, [])),
         (ValueError, "`grid` must have the lengths", lambda: io.Samples(one, dops.Decomposition(dec.mesh, (4, 4, 4)))),
         (ValueError, "snapshots of fields; got spectra", lambda: io.Samples(tmp_path / "spectrum.h5", rfft)),
         (ValueError, "`stacked` must be False", lambda: io.Samples(tmp_path / "field.h5", dec, stacked=True)),
@@ -183,3 +185,11 @@ def test_errors(folder, tmp_path):
     ):
         with pytest.raises(error, match=match):
             call()
+
+
+def test_without_grain_samples_can_be_read(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "grain", None)
+    samples = io.Samples(paths(folder), make_dec((1, 1)), "target")
+    assert numbers(samples[[1]]) == [1]
+    with pytest.raises(ImportError, match="pip install grain"):
+        samples.batches(1)
