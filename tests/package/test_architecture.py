@@ -38,7 +38,7 @@ FORBIDDEN = {
 }
 # `tools` imports the public names of the library, as users and other packages do, and of its private files only these.
 OPEN_TO_TOOLS = {
-    *("_backend.native.library", "_common.blocks", "_common.ownership", "_common.sharding"),
+    *("_backend.native.library", "_common.blocks", "_common.ownership", "_common.placement", "_common.sharding"),
     *("_backend.native", "_core.config", "_core.registry", "mpmd._transfer", "nn._fno"),
     *("_rollout.binomial", "_rollout.memory"),
 }

@@ -13,6 +13,7 @@ from jax import Array, lax
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 from ... import FFT, Decomposition
+from ..._common.placement import place
 from ...extend import check_fft
 from ...nn import FNO
 from ..hlo import collectives
@@ -124,8 +125,8 @@ def _plain(
     x, y, z = modes
     added = ((-3, x), (-2, y))  # the axes that have the mode -m
 
-    def put(v: Array, *spec: Any) -> Array:
-        return lax.with_sharding_constraint(v, NamedSharding(mesh, P(*(None,) * (v.ndim - 3), *spec)))
+    def put(v: Array, *spec: Any) -> Array:  # `place` is `with_sharding_constraint` here.
+        return place(v, NamedSharding(mesh, P(*(None,) * (v.ndim - 3), *spec)))
 
     def keep(k: Array, axis: int, m: int) -> Array:
         return jnp.concatenate([lax.slice_in_dim(k, 0, m, axis=axis), lax.slice_in_dim(k, -m, None, axis=axis)], axis)
