@@ -4,7 +4,7 @@ from typing import Any
 
 import equinox as eqx
 from jax import Array
-from jaxtyping import Inexact
+from jaxtyping import Inexact, Shaped
 
 from .._common.box import Number
 from .._common.check import check_number
@@ -12,7 +12,7 @@ from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
-from ._convection import Convected, check_convection, convection, walls_of
+from ._convection import Convected, check_convection, convection, convection_speeds, walls_of
 from ._equation import AbstractEquation, Time, Walls
 
 
@@ -59,3 +59,6 @@ class Burgers(AbstractEquation):
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         return convection(self, u, self.scale, self.components, self.conservative)
+
+    def speeds(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"] | None:
+        return convection_speeds(super().speeds(u), self.scale)

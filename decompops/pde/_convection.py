@@ -28,6 +28,11 @@ def walls_of(components: Convected) -> Walls:
     return "even" if components == "vector" else "none"
 
 
+def convection_speeds(velocity: Array | None, scale: Number) -> Array | None:
+    """Return the speeds with which a velocity carries itself by `convection`; `None` for no velocity."""
+    return None if velocity is None else _vector.cast(scale, velocity) * velocity
+
+
 def convection(equation: AbstractProducts, u: Array, scale: Number, components: Convected, conservative: bool) -> Array:
     """Return the spectrum of `-scale` times the convection of u by itself.
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Inexact
+from jaxtyping import Inexact, Shaped
 
 from .._common.box import Number
 from .._common.broadcast import aligned
@@ -15,7 +15,7 @@ from ..spectral import _vector
 from ..spectral._check import check_box_given, check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ..spectral._modes import Components, slope_axes
-from ._convection import Convected, check_convection, convection
+from ._convection import Convected, check_convection, convection, convection_speeds
 from ._equation import AbstractEquation, Time, Walls
 from ._symbols import fourth_power
 
@@ -109,6 +109,9 @@ class KuramotoSivashinskyConservative(AbstractEquation):
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         return convection(self, u, self.scale, self.components, self.conservative)
+
+    def speeds(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"] | None:
+        return convection_speeds(super().speeds(u), self.scale)
 
 
 def _growth(equation: KuramotoSivashinsky | KuramotoSivashinskyConservative, u: Array) -> Array:

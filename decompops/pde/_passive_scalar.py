@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Inexact
+from jaxtyping import Inexact, Shaped
 
 from .._common.blocks import axis_names
 from .._common.box import Number
@@ -124,6 +124,14 @@ class PassiveScalar(AbstractEquation):
         if self.forcing is None:
             return rate
         return rate + self.admissible(add_forcing(zeros_like(u), self.forcing, t, u, args))
+
+    def speeds(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"] | None:
+        """Return the speeds of the flow, or the velocity, which carries the scalar, where it is faster."""
+        rest, _ = self._parts(u)
+        flow, speeds = self.equation, self.equation.speeds(rest)
+        if speeds is None or isinstance(flow, PassiveScalar) or type(flow).speeds is AbstractEquation.speeds:
+            return speeds  # These are at least the velocity.
+        return jnp.maximum(jnp.abs(speeds), jnp.abs(flow.fields(rest)))
 
     def admissible(self, rate: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         rest, scalar = self._parts(rate)
