@@ -68,6 +68,7 @@ ENTRIES = [
     ),
     Entry("rayleigh_benard", "--n 24 --t-end 40", ""),
     Entry("kolmogorov", "--n 64 --t-end 10", "--n 256 --dt 0.005"),
+    Entry("inertial_range", "--n 48", "--n 128 --t-end 5"),
     Entry("cylinder", "--cells 8 --length 16 --height 8 --t-end 70", ""),
     Entry("gray_scott", "--n 64 --t-end 1000", "--n 256 --length 2.5"),
     Entry("lpt_nbody", "--n 32", "--n 128"),
