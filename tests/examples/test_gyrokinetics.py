@@ -115,9 +115,8 @@ def test_theory_balances_charges():
         assert omega.imag > 0.01
 
 
-@pytest.mark.parametrize("mesh", ["1x1", "4x2"])
-def test_waves_grow_as_in_theory(mesh, tmp_path):
-    options = ("--shape", "12x24x12x4x8", "--t-end", "40", "--amplitude", "1e-6", "--mesh", mesh)
+def test_waves_grow_as_in_theory(tmp_path):
+    options = ("--shape", "12x24x12x4x8", "--t-end", "40", "--amplitude", "1e-6", "--mesh", "4x2")
     found, known, _ = gyrokinetics.main([*options, "--out", str(tmp_path / "figure.png")])
     np.testing.assert_allclose(np.real(found), np.real(known), rtol=0.02)
     np.testing.assert_allclose(np.imag(found), np.imag(known), rtol=0.04)
