@@ -1,5 +1,8 @@
 """The entry in examples/mosaic: exact flows, and derivatives beside finite differences."""
 
+import sys
+from types import ModuleType, SimpleNamespace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -58,22 +61,45 @@ def test_the_derivatives_agree_with_finite_differences(shape):
         np.testing.assert_allclose(np.vdot(pulled[name], direction), difference, rtol=1e-6)
 
 
-def test_the_entry_runs_in_mosaics_interface():
-    core = pytest.importorskip("tesseract_core")
-    pytest.importorskip("mosaic_shared")
-    solver = core.Tesseract.from_tesseract_api(example.EXAMPLES / "mosaic" / "tesseract_api.py")
+@pytest.fixture
+def interface(monkeypatch) -> ModuleType:
+    """Import the entry with stand-ins for the packages of Mosaic and for pydantic, which are not installed here."""
+    base = type("Base", (), {})
+    names = {
+        "pydantic": {"Field": lambda default, **_: default, "model_validator": lambda **_: lambda function: function},
+        "mosaic_shared": {},
+        "mosaic_shared.problems": {},
+        "mosaic_shared.problems.navier_stokes_grid": {"InputSchema": base, "OutputSchema": base},
+        "mosaic_shared.schema_types": {"make_differentiable": lambda schema, names: type("Own", (schema,), {})},
+    }
+    for name, contents in names.items():
+        module = ModuleType(name)
+        vars(module).update(contents)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.delitem(sys.modules, "tesseract_api", raising=False)
+    return example.load("tesseract_api", "mosaic")
+
+
+def test_the_interface_calls_the_solver(interface):
     v0, weights = (random_field((8, 8, 8, 3), np.float32, seed) for seed in (0, 1))
-    numbers = {name: np.float32([value]) for name, value in (("viscosity", 0.05), ("dt", 0.02))}
-    inputs = {"v0": v0, **numbers, "steps": 3, "domain_extent": LENGTH}
-    scalars = {name: value[0] for name, value in numbers.items()}
+    inputs = SimpleNamespace(v0=v0, viscosity=np.float32([0.05]), dt=np.float32([0.02]), steps=3)
+    inputs.order, inputs.domain_extent = interface.InputSchema.order, LENGTH
+    numbers = {"v0": v0, "viscosity": np.float32(0.05), "dt": np.float32(0.02)}
     fixed = {"steps": 3, "length": LENGTH, "order": 2}
-    assert_close(solver.apply(inputs)["result"], flow.advance(v0, **scalars, **fixed))
-    names = ["v0", "viscosity", "dt"]
-    got = solver.vector_jacobian_product(inputs, names, ["result"], {"result": weights})
-    expected = flow.pull_back(weights, {"v0": v0, **scalars}, **fixed)
-    for name in names:
+    assert_close(interface.apply(inputs)["result"], flow.advance(**numbers, **fixed))
+    got = interface.vector_jacobian_product(inputs, set(numbers), {"result"}, {"result": weights})
+    expected = flow.pull_back(weights, numbers, **fixed)
+    for name in numbers:
+        assert got[name].shape == np.shape(getattr(inputs, name))
         assert_close(np.reshape(got[name], np.shape(expected[name])), expected[name])
-    shapes = {name: {"shape": value.shape, "dtype": "float32"} for name, value in {"v0": v0, **numbers}.items()}
-    assert tuple(solver.abstract_eval(inputs | shapes)["result"]["shape"]) == v0.shape
-    with pytest.raises(Exception, match="has no walls"):
-        solver.apply(inputs | {"obstacle": {"radius": 0.1}})
+    assert interface.abstract_eval(inputs)["result"] == {"shape": v0.shape, "dtype": "float32"}
+
+
+@pytest.mark.parametrize(("obstacle", "periodic"), [({"radius": 0.1}, True), (None, False)])
+def test_walls_are_refused(interface, obstacle, periodic):
+    conditions = SimpleNamespace(is_fully_periodic=periodic)
+    inputs = SimpleNamespace(obstacle=obstacle, boundary_conditions=conditions)
+    with pytest.raises(ValueError, match="has no walls"):
+        interface.InputSchema._check_periodic(inputs)
+    inputs = SimpleNamespace(obstacle=None, boundary_conditions=SimpleNamespace(is_fully_periodic=True))
+    assert interface.InputSchema._check_periodic(inputs) is inputs
