@@ -72,6 +72,13 @@ def no_rank_promotion(request):
 
 
 @pytest.fixture(autouse=True)
+def double_precision():
+    """Let each test begin in double precision, also if an example has chosen single precision in the same process."""
+    if not jax.config.jax_enable_x64:
+        jax.config.update("jax_enable_x64", True)
+
+
+@pytest.fixture(autouse=True)
 def no_ambient_mesh():
     """Let each test begin without an ambient mesh, also if an earlier test of the same process has left one behind."""
     if not (jax.sharding.get_mesh().empty and jax.sharding.get_abstract_mesh().empty):

@@ -15,3 +15,10 @@ def test_no_ambient_mesh_is_left_behind(turn):
     if turn == 1:
         jax.set_mesh(make_mesh((2, 4)))
         assert jnp.ones(8).sharding.num_devices == 8
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_no_single_precision_is_left_behind(turn):
+    """The first turn leaves single precision behind, which `double_precision` ends before the second one."""
+    assert jnp.zeros(()).dtype == jnp.float64
+    jax.config.update("jax_enable_x64", False)
