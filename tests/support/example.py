@@ -36,6 +36,7 @@ def assert_refused(module: ModuleType, option: str, value: str, capsys) -> None:
     """Assert that `main` ends at once, with one line that names the option and the value."""
     with pytest.raises(SystemExit) as ended:
         module.main([option, value])
+    jax.config.update("jax_enable_x64", True)  # `main` may have chosen single precision.
     assert ended.value.code == 2
     output = capsys.readouterr()
     assert output.out == ""
