@@ -209,6 +209,18 @@ def test_projection_in_blocks():
     assert np.abs(np.asarray(jax.jit(project)(v, p))).max() < 1e-12 * np.abs(right).max()
 
 
+def test_fluxes_in_blocks():
+    """Inside a `shard_map`, the flux is that of the whole grid."""
+    mesh = make_mesh((2, 2))
+    dec = dops.Decomposition(mesh, shape=(6, 5, 4), box=dops.Box(LENGTHS), pad=True)
+    flux = finite_volume.Gradient(dec, dec.shard(np.exp(random_field((3, *dec.shape)))))
+    p = dec.shard(random_field(dec.shape, seed=1))
+    local = jax.shard_map(
+        lambda flux, p: flux.local(p), mesh=mesh, in_specs=(flux.specs, dec.spec()), out_specs=P(None, *dec.spec())
+    )
+    assert_close(jax.jit(local)(flux, p), np.asarray(flux(p)), rtol=1e-13)
+
+
 def test_bad_coefficients(plain):
     dec = plain.Decomposition(make_mesh((2,)), shape=(4, 4))
     with pytest.raises(ValueError, match=r"`a` must be a number or an array of shape .*; got shape \(3, 4\)"):

@@ -75,6 +75,20 @@ def test_a_shear_flow_decays(constant, law):
     assert_close(fft.decomposition.gather(equation.fields(last)), everywhere(expected, 0 * u, viscosity), 1e-6)
 
 
+@pytest.mark.parametrize("order", [1, 2, 4])
+def test_a_negative_addition_does_not_limit_the_step(order):
+    """The shear flow decays in steps of 1, where ν k² is up to 1,024. The viscosity is between 0.05 and 1."""
+    shape = (4, 64)
+    fft = dops.FFT(make_mesh((2,)), shape=shape, pad=True, real=True)
+    law = lambda c: 0.05 * jnp.exp(1.49 * (1 + c)) - 1
+    equation = pde.PassiveScalar(pde.NavierStokes(fft, 1.0), 0.0, forcing=pde.VariableViscosity(fft, law))
+    c = np.sin(2 * np.pi * np.arange(64) / 64) * np.ones(shape)
+    u = random_field((64,)) * np.ones(shape)
+    start = equation.state(fft.decomposition.shard(np.stack([u, 0 * u, c])))
+    last, _ = pde.ETDRK(equation, 1.0, order).rollout(start, 60)
+    assert np.abs(fft.decomposition.gather(equation.fields(last))[0] - u.mean()).max() < 0.2 * np.abs(u).max()
+
+
 def test_the_law_can_be_differentiated():
     """The derivative of a loss by a parameter of the law, against a central difference."""
     fft = transform((8, 10), (2, 2))
