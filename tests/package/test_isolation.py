@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import mpiexec
 from helpers import make_mesh
 
 
@@ -22,3 +23,11 @@ def test_no_single_precision_is_left_behind(turn):
     """The first turn leaves single precision behind, which `double_precision` ends before the second one."""
     assert jnp.zeros(()).dtype == jnp.float64
     jax.config.update("jax_enable_x64", False)
+
+
+@mpiexec.NEEDED
+@mpiexec.IN_TURN
+def test_a_rank_that_hangs_says_where(tmp_path):
+    (tmp_path / "hangs.py").write_text("import time\n\n\ndef waits():\n    time.sleep(20)\n\n\nwaits()\n")
+    with pytest.raises(pytest.fail.Exception, match=r"(?s)took more than 12 s.*line 5 in waits"):
+        mpiexec.run(tmp_path / "hangs.py", ranks=2, limit=12, STACKS_AFTER="2")

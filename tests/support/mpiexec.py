@@ -56,7 +56,7 @@ def run(*command: str | Path, ranks: int, limit: float = 280, **variables: str) 
         try:
             return subprocess.run(
                 [*launcher(), "-n", str(ranks), sys.executable, *map(str, command)],
-                env=environment(STACKS_AFTER=str(0.9 * limit), **variables),
+                env=environment(**{"STACKS_AFTER": str(0.9 * limit)} | variables),
                 timeout=limit,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
