@@ -23,7 +23,7 @@ struct State {
 
 class Compiler : private State {
  public:
-  Compiler(const Plan& plan, Index batch, Index element, Number number, int place);
+  Compiler(const Plan& plan, Index batch, Index element, Number number, int place, const std::vector<int>& node);
 
   Program run();
 
@@ -69,6 +69,7 @@ class Compiler : private State {
   bool is_last(const Stage& stage) const;
   void move(const Stage& stage);
   void move_packed(const Stage& stage);
+  bool is_on_node(const Stage& stage, int gathered) const;
   void move_cells(const Stage& stage, int gathered, int divided);
   Handed hand_over(const Stage& stage, const Region& before, Index element, const Buffers& buffers);
   Piece next(Buffer buffer, const Region& region, Index element);
@@ -109,6 +110,7 @@ class Compiler : private State {
   Index real_bytes_;
   int ndim_;
   Place place_;
+  const std::vector<int>& node_;
   std::array<Index, kBuffers> used_{};  // for each buffer, the bytes that messages already take
   Program program_;
 

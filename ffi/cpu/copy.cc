@@ -178,9 +178,9 @@ void copy_typed(T* to, const T* from, const Axes& axes, int count, Access access
   }
   const Axis inner = axes[count - 1];
   if (std::is_same_v<Change, Unchanged> && inner.to == 1 && inner.from == 1) {
-    // Contiguous rows always use `memcpy`, which itself bypasses the cache where this is faster.
+    // `memcpy` bypasses the cache only for rows that are larger than most of the cache.
     const Index bytes = inner.count * static_cast<Index>(sizeof(T));
-    const bool streams = access == Access::stream && bytes < kPage / 4;
+    const bool streams = access == Access::stream;
     auto row = [&](Index t, Index f) {
       streams ? stream_row(to + t, from + f, bytes) : (void)std::memcpy(to + t, from + f, bytes);
     };

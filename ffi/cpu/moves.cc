@@ -113,26 +113,39 @@ void Compiler::communicate(const Exchange& exchange) {
   program_.steps.push_back(Finish{});
 }
 
+// Whether all ranks of a move write to each other's memory.
+bool Compiler::is_on_node(const Stage& stage, int gathered) const {
+  const int line = stage.before.mesh_axis[gathered];
+  bool all = slot_ == 0;  // pieces are exchanged by messages
+  for (Index part = 0; part < stage.before.parts[gathered]; ++part) {
+    all = all && std::find(node_.begin(), node_.end(), place_.moved(line, part)) != node_.end();
+  }
+  return all;
+}
+
 // Messages are sent from the memory where the cells are, and received in the memory where they are needed. A sender
 // packs cells only if its storage order would scatter the rows of the message. A receiver unpacks cells only if its own
 // storage order would scatter these rows.
+// The ranks of a node instead always pack cells, because they pack them into the memory of the receiver, which then
+// reads the cells there.
 void Compiler::move_cells(const Stage& stage, int gathered, int divided) {
   const Handover cells{stage, gathered, divided};
   const int line = stage.before.mesh_axis[gathered], fastest = order_.back() + 1;
   const Index mine = place_.coordinate(line);
   const bool last = is_last(stage);
   const Region before = intersection(current_.region, valid(stage.before)), after = block(stage.after);
-  // If a piece is exchanged, the next stage reads the received cells in the receive buffer. A whole block is instead
-  // received in one array. A piece is received in one array, too, if it still has cells in a receive buffer from an
-  // earlier exchange, because the next exchange needs a free receive buffer.
+  // If a piece is exchanged, or all ranks are on one node, the next stage reads the received cells in the receive buffer.
+  // A whole block is otherwise received in one array. A block that still has cells in a receive buffer from an earlier
+  // exchange is always received in one array, because the next exchange needs a free receive buffer.
+  const bool on_node = is_on_node(stage, gathered);
   const bool again = lies_in(current_, in_slot(kReceive)) || lies_in(current_, in_slot(kReceive2));
   Piece target{};
-  if (last) target = cut(result()).pieces[0];
-  if (!last && (slot_ == 0 || again)) target = dense(scratch(after, current_), 0, after, order_);
+  if (last && !on_node) target = cut(result()).pieces[0];
+  if (!last && ((slot_ == 0 && !on_node) || again)) target = dense(scratch(after, current_), 0, after, order_);
   const bool places = target.stride[fastest] == 1;
   const Buffer receive = free_of(current_, in_slot(kReceive));
   auto sends_from = [&](const Region& region) {
-    return current_.pieces.size() == 1 && current_.pieces[0].stride[fastest] == 1 &&
+    return !on_node && current_.pieces.size() == 1 && current_.pieces[0].stride[fastest] == 1 &&
            intersection(current_.pieces[0].region, region).volume() == region.volume();
   };
   Exchange exchange{{}, {}, element_, order_};

@@ -14,13 +14,14 @@ constexpr Index kPlaneBytes = Index{1} << 20;
 
 }  // namespace
 
-Compiler::Compiler(const Plan& plan, Index batch, Index element, Number number, int place)
+Compiler::Compiler(const Plan& plan, Index batch, Index element, Number number, int place, const std::vector<int>& node)
     : plan_(plan),
       batch_(batch),
       number_(number),
       real_bytes_(number == Number::f64 || number == Number::c128 ? 8 : 4),
       ndim_(plan.source.ndim()),
-      place_(plan.mesh, place) {
+      place_(plan.mesh, place),
+      node_(node) {
   order_ = plan.source.order;
   element_ = element;
   current_ = {block(plan.source), {dense(kInput, 0, block(plan.source), plan.source.order)}};
@@ -252,8 +253,8 @@ void Compiler::finish() {
   if (!has_result()) copy(to);
 }
 
-Program compile(const Plan& plan, Index batch, Index element, Number number, int place) {
-  return Compiler(plan, batch, element, number, place).run();
+Program compile(const Plan& plan, Index batch, Index element, Number number, int place, const std::vector<int>& node) {
+  return Compiler(plan, batch, element, number, place, node).run();
 }
 
 }  // namespace decompops

@@ -62,7 +62,8 @@ struct Program {
 };
 
 // `element` and `number` are the size and the type of the input's cells. `place` is this rank's row-major position in
-// the mesh.
-Program compile(const Plan& plan, Index batch, Index element, Number number, int place);
+// the mesh. `node` are the places of ranks that can write to each other's memory (mpi/sharing.h), this rank included.
+Program compile(const Plan& plan, Index batch, Index element, Number number, int place,
+                const std::vector<int>& node = {});
 
 }  // namespace decompops

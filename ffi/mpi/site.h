@@ -84,10 +84,14 @@ struct Site : SiteFields {
 
   Executor executor(const void* input, void* result, const Arguments& arguments) {
     if (!program) {
+      const int own = mesh->team.place();
+      const std::vector<int>& sharing = mesh->team.memory().sharing();
+      std::vector<int> node = sharing;
+      node.push_back(own);
       auto program_of = [&](int place) {
-        return compile(plan, arguments.batch, arguments.element, arguments.number, place);
+        return compile(plan, arguments.batch, arguments.element, arguments.number, place, node);
       };
-      program = share(program_of(mesh->team.place()), program_of, mesh->team.place(), mesh->team.memory().sharing());
+      program = share(program_of(own), program_of, own, sharing);
     }
     return Executor(*program, mesh->team.messages(), mesh->team.memory(), threads, planning, input, result,
                     mesh->workspace);

@@ -57,7 +57,9 @@ namespace {
 // What one rank has in a trial: its own team, and blocks to work on.
 class Trial {
  public:
-  Trial(const Plan& plan, int rank) : plan_(plan), rank_(rank), size_(static_cast<int>(plan.ranks.size())) {
+  // If `on_node`, ranks write cells to each other's memory. Otherwise, they send messages.
+  Trial(const Plan& plan, int rank, bool on_node)
+      : plan_(plan), rank_(rank), size_(static_cast<int>(plan.ranks.size())), on_node_(on_node) {
     // Each trial has communicators of its own, because messages of a failed trial may still be under way.
     MPI_Comm base, copy;
     MPI_Comm_dup(MPI_COMM_WORLD, &base);
@@ -86,7 +88,8 @@ class Trial {
     call->is_quick = true;
     std::optional<SharedProgram> program;
     std::optional<Executor> executor;
-    auto program_of = [&](int place) { return compile(plan_, 1, sizeof(std::int64_t), Number::i64, place); };
+    const std::vector<int> node = on_node_ ? plan_.ranks : std::vector<int>();
+    auto program_of = [&](int place) { return compile(plan_, 1, sizeof(std::int64_t), Number::i64, place, node); };
     call->run = [&](double longest) {
       if (!program) program = share(program_of(rank_), program_of, rank_, team_->memory().sharing());
       if (!executor) {
@@ -120,6 +123,7 @@ class Trial {
  private:
   const Plan& plan_;
   int rank_, size_;
+  bool on_node_;
   std::shared_ptr<Notices> notices_;
   std::unique_ptr<Team> team_;
   Workspace workspace_;
@@ -138,12 +142,12 @@ void check_results(bool condition, const char* what) {
 
 // Lets each allocation fail in turn: in the first call of a team, or in the second call, which runs in the thread that
 // submits it.
-int allocation_failures(const Plan& plan, int rank, int size, bool in_second) {
+int allocation_failures(const Plan& plan, int rank, int size, bool on_node, bool in_second) {
   int trials = 0;
   for (long limit = 0;; ++limit) {
     bool all_succeeded = true;
     for (int victim = 0; victim < size; ++victim, ++trials) {
-      Trial trial(plan, rank);
+      Trial trial(plan, rank, on_node);
       if (in_second) check_results(agreed(trial.run(-1)), "the first call fails");
       const int succeeded = agreed(trial.run(rank == victim ? limit : -1));
       all_succeeded = all_succeeded && succeeded;
@@ -157,7 +161,7 @@ int allocation_failures(const Plan& plan, int rank, int size, bool in_second) {
 
 void thread_failures(const Plan& plan, int rank, int size) {
   for (int victim = 0; victim < size; ++victim) {
-    Trial trial(plan, rank);
+    Trial trial(plan, rank, true);
     threads_fail = rank == victim;
     check_results(!trial.run(-1), "a call succeeds without a thread");
     threads_fail = false;
@@ -186,12 +190,16 @@ int main(int count, char** arguments) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   limits().timeout = 30;
   try {
-    for (const Index pieces : {0, 3}) {
+    struct Way {
+      const char* name;
+      Index pieces;
+      bool on_node;
+    };
+    for (const Way& way : {Way{"shared memory", 0, true}, Way{"messages", 0, false}, Way{"three pieces", 3, true}}) {
       int trials = 0;
       for (bool in_second : {false, true})
-        trials += allocation_failures(transpose(size, pieces), rank, size, in_second);
-      if (rank == 0)
-        std::printf("failing allocations, %d pieces: passed in %d trials\n", static_cast<int>(pieces), trials);
+        trials += allocation_failures(transpose(size, way.pieces), rank, size, way.on_node, in_second);
+      if (rank == 0) std::printf("failing allocations, %s: passed in %d trials\n", way.name, trials);
     }
     if (kCanFail) {
       thread_failures(transpose(size, 0), rank, size);
