@@ -65,25 +65,61 @@ struct Box {
   PerAxis<Index> cells, place;
 };
 
-// Returns the distance in cells between neighbouring lines of a box if FFTW may read or write the lines of `region`
-// where they lie in memory. Otherwise, returns 0. FFTW may do so if all lines are in one piece, contiguous and equally
-// spaced.
-Index pitch_of(const Field& field, const Region& region, const Box& box, int along) {
-  if (field.pieces.size() != 1) return 0;
-  const Piece& piece = field.pieces[0];
-  if (piece.narrow.wire != Wire::none) return 0;
-  if (piece.stride[along] != 1 || intersection(piece.region, region).volume() < region.volume()) return 0;
-  Index pitch = 0;
-  for (int axis = 0; axis < region.axes(); ++axis) {
-    if (axis == along || box.cells[axis] == 1) continue;
-    const Index distance = piece.stride[axis] / box.place[axis];
-    if (distance * box.place[axis] != piece.stride[axis] || (pitch != 0 && distance != pitch)) return 0;
-    pitch = distance;
+// Where FFTW reads or writes lines without a copy: all pieces of a field have the same strides, and lines are contiguous,
+// or lie side by side in the first level of the cache.
+class InPlace {
+ public:
+  InPlace() = default;
+  InPlace(const Field& field, const Box& box, Index width, int along, Index cells, Index element,
+          bool may_lie_side_by_side)
+      : field_(&field), along_(along), element_(element) {
+    if (field.pieces.empty()) return;
+    const Strides& stride = field.pieces.front().stride;
+    for (const Piece& piece : field.pieces) {
+      if (piece.narrow.wire != Wire::none || !(piece.stride == stride)) return;
+      if (piece.region.lo[along] > 0 || piece.region.hi[along] < cells) return;
+    }
+    Index pitch = 0;
+    for (int axis = 0; axis < box.cells.size(); ++axis) {
+      if (axis == along || box.cells[axis] == 1) continue;
+      const Index distance = stride[axis] / box.place[axis];
+      if (distance * box.place[axis] != stride[axis] || (pitch != 0 && distance != pitch)) return;
+      pitch = distance;
+    }
+    if (pitch == 0) pitch = cells;  // one line at a time
+    if (stride[along] == 1 && pitch <= 2 * cells) spacing_ = {1, pitch};
+    // The lines of a tile that is not full must not overlap either.
+    const bool is_apart = stride[along] >= width && stride[along] * cells * element <= kStridedBytes;
+    if (may_lie_side_by_side && pitch == 1 && is_apart) spacing_ = {stride[along], 1};
   }
-  const Index cells = region.count(along);
-  if (pitch == 0) return cells;  // one line at a time
-  return pitch <= 2 * cells ? pitch : 0;
-}
+
+  bool is_possible() const { return spacing_.cells > 0; }
+  const Spacing& spacing() const { return spacing_; }
+
+  // The address of the lines of `part`; null if they must be copied to the tile.
+  std::byte* find(const Region& part, const Memory& memory) const {
+    if (!is_possible()) return nullptr;
+    for (const Piece& piece : field_->pieces) {
+      bool is_inside = true;
+      Index cell = 0;
+      for (int axis = 0; axis < part.axes(); ++axis) {
+        if (axis == along_) continue;
+        is_inside = is_inside && piece.region.lo[axis] <= part.lo[axis] && part.hi[axis] <= piece.region.hi[axis];
+        cell += piece.stride[axis] * (part.lo[axis] - piece.region.lo[axis]);
+      }
+      if (!is_inside) continue;
+      std::byte* start = memory[piece] + cell * element_;
+      return reinterpret_cast<std::uintptr_t>(start) % kCacheLine == 0 ? start : nullptr;
+    }
+    return nullptr;
+  }
+
+ private:
+  const Field* field_ = nullptr;
+  int along_ = 0;
+  Index element_ = 0;
+  Spacing spacing_{0, 0};
+};
 
 // Whether the lines of `field` lie side by side along the same axis as the lines of the boxes.
 bool lie_side_by_side(const Field& field, const Box& box, int along) {
@@ -100,107 +136,147 @@ Index evened(Index width, Index count) {
   return count <= width ? width / count * count : ceil_div(count, (count + width / 2) / width);
 }
 
+Index lines_of(const Region& part, int along) {
+  Index lines = 1;
+  for (int axis = 0; axis < part.axes(); ++axis) {
+    if (axis != along) lines *= part.count(axis);
+  }
+  return lines;
+}
+
 // Starts to fetch the memory behind `lines`, which mostly holds the next lines. Call this before `lines` are
 // transformed.
 void fetch_behind(const std::byte* lines, Index bytes) {
   for (Index i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(lines + bytes + i, 0, 2);
 }
 
+}  // namespace
+
 template <class Real>
-void run(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream, Planning planning,
-         const Memory& memory, const std::function<void()>& between) {
-  if (region.empty()) return;
-  const int along = lines.axis;
-  auto lines_of = [along](const Region& part) { return part.volume() / part.count(along); };
-  auto cells_in = [&](const Region& part) { return part.with(along, 0, lines.cells_in()); };
-  auto cells_out = [&](const Region& part) { return part.with(along, 0, lines.cells_out()); };
-  auto is_scattered = [along](const Field& field) {
-    return std::any_of(field.pieces.begin(), field.pieces.end(), [&](const Piece& p) { return p.stride[along] != 1; });
-  };
-  const int fastest = region.axes() - (along == region.axes() - 1 ? 2 : 1);
-  const Index width =
-      evened(width_for<Real>(lines, lines_of(region), is_scattered(from) || is_scattered(to)), region.count(fastest));
-  const Box box(region, along, width);
-  const auto before = Change<Real>::before(lines), after = Change<Real>::after(lines);
-  // FFTW overwrites the input of transforms from complex to real numbers.
-  const bool reads = lines.transform.kind != Transform::Kind::c2r;
-  const bool writes = after.is_none() && lines.scale == 1;
-  const Index pitch_there = reads ? pitch_of(from, cells_in(region), box, along) : 0;
-  const Index pitch_here = writes ? pitch_of(to, cells_out(region), box, along) : 0;
-  const bool side_by_side = may_lie_side_by_side<Real>(lines) && pitch_there == 0 && pitch_here == 0 &&
-                            lie_side_by_side(from, box, along) && lie_side_by_side(to, box, along);
-  auto spacing = [&](Index pitch, Index cells) {
-    if (side_by_side) return Spacing{width, 1};
-    return pitch > 0 ? Spacing{1, pitch} : in_rows<Real>(cells);
-  };
-  auto& tile = tile_for<Real>(lines, width, spacing(pitch_there, lines.cells_in()),
-                              spacing(pitch_here, lines.cells_out()), planning);
-  Index covered = 0;
-  for (const Piece& piece : from.pieces) covered += piece.region.volume();
-  const bool has_gaps = covered != from.region.volume();
+struct LinePass<Real>::Parts {
+  Parts(const Lines& lines, const Field& from, const Field& to, const Region& region, Planning planning)
+      : width(width_of(lines, from, to, region)),
+        box(region, lines.axis, width),
+        before(Change<Real>::before(lines)),
+        after(Change<Real>::after(lines)) {
+    const int along = lines.axis;
+    const Index element_in = sizeof(Real) * (lines.transform.kind == Transform::Kind::r2c ? 1 : 2);
+    const Index element_out = sizeof(Real) * (lines.transform.kind == Transform::Kind::c2r ? 1 : 2);
+    const bool side_by_side =
+        may_lie_side_by_side<Real>(lines) && lie_side_by_side(from, box, along) && lie_side_by_side(to, box, along);
+    // FFTW overwrites the input of transforms from complex to real numbers.
+    if (lines.transform.kind != Transform::Kind::c2r)
+      there = InPlace(from, box, width, along, lines.cells_in(), element_in, side_by_side);
+    if (after.is_none() && lines.scale == 1)
+      here = InPlace(to, box, width, along, lines.cells_out(), element_out, side_by_side);
+    auto spacing = [&](const InPlace& in_place, Index cells) {
+      if (in_place.is_possible()) return in_place.spacing();
+      return side_by_side ? Spacing{width, 1} : in_rows<Real>(cells);
+    };
+    tile = &tile_for<Real>(lines, width, spacing(there, lines.cells_in()), spacing(here, lines.cells_out()), planning);
+    Index covered = 0;
+    for (const Piece& piece : from.pieces) covered += piece.region.volume();
+    has_gaps = covered != from.region.volume();
+  }
 
-  // The address at which FFTW can use the lines of `part` without a copy; null if they must be copied to the tile.
-  auto in_place = [&](const Field& field, const Region& part, Index pitch, Index element) -> std::byte* {
-    if (pitch == 0 || lines_of(part) < width) return nullptr;
-    const Piece piece = placed(field.pieces[0], part, element);
-    std::byte* start = memory[piece];
-    return reinterpret_cast<std::uintptr_t>(start) % kCacheLine == 0 ? start : nullptr;
-  };
-  auto move = [&](const Field& field, const Region& cells, std::byte* tile_lines, const Spacing& spacing, Index element,
-                  bool load) {
-    Strides stride = box.place;
-    for (Index& lines_between : stride) lines_between *= spacing.lines;
-    stride[along] = spacing.cells;
-    for (const Piece& piece : field.pieces) {
-      const Region common = intersection(piece.region, cells);
-      if (common.empty()) continue;
-      const Piece part = clipped(piece, common, element);
-      const Cells outside = cells_of(part, memory);
-      Cells inside{tile_lines, stride};
-      for (int axis = 0; axis < cells.axes(); ++axis) {
-        inside.start += element * stride[axis] * (common.lo[axis] - cells.lo[axis]);
-      }
-      if (load) {
-        copy(inside, outside, common.counts(), element, Access::ahead);
-      } else {
-        const Access access = stream ? Access::stream : Access::plain;
-        copy(outside, inside, common.counts(), element, access, {lines.scale, sizeof(Real)});
-      }
-    }
-  };
+  static Index width_of(const Lines& lines, const Field& from, const Field& to, const Region& region) {
+    const int along = lines.axis, fastest = region.axes() - (along == region.axes() - 1 ? 2 : 1);
+    auto is_scattered = [along](const Field& field) {
+      return std::any_of(field.pieces.begin(), field.pieces.end(),
+                         [&](const Piece& piece) { return piece.stride[along] != 1; });
+    };
+    const bool scattered = is_scattered(from) || is_scattered(to);
+    return evened(width_for<Real>(lines, lines_of(region, along), scattered), region.count(fastest));
+  }
 
-  for_boxes(region, box.cells, [&](const Region& part) {
-    if (between) between();
-    std::byte* input = in_place(from, part, pitch_there, tile.in_bytes());
-    std::byte* output = in_place(to, part, pitch_here, tile.out_bytes());
+  Index width;
+  Box box;
+  Change<Real> before, after;
+  InPlace there, here;
+  Tile* tile;
+  bool has_gaps;
+};
+
+template <class Real>
+LinePass<Real>::LinePass(const Lines& lines, const Field& from, const Field& to, bool stream, Planning planning,
+                         const Memory& memory, const std::function<void()>& between)
+    : lines_(lines), from_(from), to_(to), stream_(stream), planning_(planning), memory_(memory), between_(between) {}
+
+template <class Real>
+LinePass<Real>::~LinePass() = default;
+
+template <class Real>
+void LinePass<Real>::run(const Region& region) {
+  // `region` may be larger than this pass needs, because a real transform in the same sweep has different numbers of
+  // cells before and after it.
+  const int along = lines_.axis;
+  const Region whole = intersection(region, to_.region).with(along, 0, std::max(lines_.cells_in(), lines_.cells_out()));
+  if (whole.empty()) return;
+  if (!parts_) parts_ = std::make_unique<Parts>(lines_, from_, to_, whole, planning_);
+  const Tile& tile = *parts_->tile;
+  for_boxes(whole, parts_->box.cells, [&](const Region& part) {
+    if (between_) between_();
+    const Index count = lines_of(part, along);
+    const bool is_full = count >= parts_->width;
+    std::byte* input = is_full ? parts_->there.find(part, memory_) : nullptr;
+    std::byte* output = is_full ? parts_->here.find(part, memory_) : nullptr;
     if (input == nullptr) {
-      input = tile.input();
-      if (has_gaps) tile.clear();
-      move(from, cells_in(part), input, tile.in(), tile.in_bytes(), true);
-      before.apply(input, lines_of(part), tile.in().lines);
-    } else if (from.pieces[0].buffer != kPlane) {
-      fetch_behind(input, width * pitch_there * tile.in_bytes());
+      input = parts_->tile->input();
+      if (parts_->has_gaps) parts_->tile->clear();
+      load(part.with(along, 0, lines_.cells_in()));
+      parts_->before.apply(input, count, tile.in().lines);
+    } else if (from_.pieces[0].buffer != kPlane && tile.in().cells == 1) {
+      fetch_behind(input, parts_->width * tile.in().lines * tile.in_bytes());
     }
-    tile.run(input, output == nullptr ? tile.output() : output);
+    tile.run(input, output == nullptr ? parts_->tile->output() : output);
     if (output != nullptr) return;
-    after.apply(tile.output(), lines_of(part), tile.out().lines);
-    move(to, cells_out(part), tile.output(), tile.out(), tile.out_bytes(), false);
+    parts_->after.apply(parts_->tile->output(), count, tile.out().lines);
+    store(part.with(along, 0, lines_.cells_out()));
   });
 }
 
-}  // namespace
+// Copies cells from their pieces to the tile.
+template <class Real>
+void LinePass<Real>::load(const Region& cells) const {
+  const Tile& tile = *parts_->tile;
+  for_common(from_, cells, tile.in(), parts_->tile->input(), tile.in_bytes(),
+             [&](const Piece& part, const Cells& inside) {
+               copy(inside, cells_of(part, memory_), part.region.counts(), tile.in_bytes(), Access::ahead);
+             });
+}
 
-void transform_lines(const Lines& lines, const Field& from, const Field& to, const Region& region, bool stream,
-                     Index real_bytes, Planning planning, const Memory& memory, const std::function<void()>& between) {
-  // `region` may be larger than this pass needs, because a real transform in the same sweep has different numbers of
-  // cells before and after it.
-  const Region here =
-      intersection(region, to.region).with(lines.axis, 0, std::max(lines.cells_in(), lines.cells_out()));
-  if (real_bytes == 4) {
-    run<float>(lines, from, to, here, stream, planning, memory, between);
-  } else {
-    run<double>(lines, from, to, here, stream, planning, memory, between);
+// Copies cells from the tile to their pieces.
+template <class Real>
+void LinePass<Real>::store(const Region& cells) const {
+  const Tile& tile = *parts_->tile;
+  const Access access = stream_ ? Access::stream : Access::plain;
+  for_common(to_, cells, tile.out(), parts_->tile->output(), tile.out_bytes(),
+             [&](const Piece& part, const Cells& inside) {
+               copy(cells_of(part, memory_), inside, part.region.counts(), tile.out_bytes(), access,
+                    {lines_.scale, sizeof(Real)});
+             });
+}
+
+// Calls `body(part, inside)` for the part of each piece that lies in `cells`. `inside` is its place in the tile.
+template <class Real>
+template <class Body>
+void LinePass<Real>::for_common(const Field& field, const Region& cells, const Spacing& spacing, std::byte* start,
+                                Index element, const Body& body) const {
+  Strides stride = parts_->box.place;
+  for (Index& lines_between : stride) lines_between *= spacing.lines;
+  stride[lines_.axis] = spacing.cells;
+  for (const Piece& piece : field.pieces) {
+    const Piece part = clipped(piece, cells, element);
+    if (part.region.empty()) continue;
+    Cells inside{start, stride};
+    for (int axis = 0; axis < cells.axes(); ++axis) {
+      inside.start += element * stride[axis] * (part.region.lo[axis] - cells.lo[axis]);
+    }
+    body(part, inside);
   }
 }
+
+template class LinePass<float>;
+template class LinePass<double>;
 
 }  // namespace decompops

@@ -91,6 +91,7 @@ Compiler::Handed Compiler::hand_over(const Stage& stage, const Region& before, I
       arrives(piece, part);
     }
   }
+  handed.in.pieces = merged(handed.in.pieces, element);
   return handed;
 }
 

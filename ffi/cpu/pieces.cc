@@ -3,6 +3,19 @@
 #include <algorithm>
 
 namespace decompops {
+namespace {
+
+// Copies number by number. A copy in vectors would wait until numbers that were just written have reached the cache.
+Region copied(const Region& region) {
+  Region copy;
+  for (int axis = 0; axis < region.axes(); ++axis) {
+    copy.lo.push_back(region.lo[axis]);
+    copy.hi.push_back(region.hi[axis]);
+  }
+  return copy;
+}
+
+}  // namespace
 
 PerAxis<Index> Region::counts() const {
   PerAxis<Index> counts;
@@ -17,7 +30,7 @@ Index Region::volume() const {
 }
 
 Region Region::with(int axis, Index low, Index high) const {
-  Region other = *this;
+  Region other = copied(*this);
   other.lo[axis] = low;
   other.hi[axis] = high;
   return other;
@@ -26,7 +39,7 @@ Region Region::with(int axis, Index low, Index high) const {
 Region Region::shifted(int axis, Index by) const { return with(axis, lo[axis] + by, hi[axis] + by); }
 
 Region intersection(const Region& a, const Region& b) {
-  Region common = a;
+  Region common = copied(a);
   for (int axis = 0; axis < a.axes(); ++axis) {
     common.lo[axis] = std::max(a.lo[axis], b.lo[axis]);
     common.hi[axis] = std::max(common.lo[axis], std::min(a.hi[axis], b.hi[axis]));
@@ -117,6 +130,36 @@ Field clipped(const Field& field, const Region& region, Index element) {
     if (!rest.region.empty()) part.pieces.push_back(rest);
   }
   return part;
+}
+
+namespace {
+
+// Whether `other` continues `piece` along an axis, in the grid and in memory.
+bool continues(const Piece& piece, const Piece& other, Index element) {
+  if (piece.buffer != other.buffer || piece.owner != other.owner || !(piece.stride == other.stride)) return false;
+  if (piece.narrow.wire != Wire::none || other.narrow.wire != Wire::none) return false;
+  int differing = 0;
+  for (int axis = 0; axis < piece.region.axes(); ++axis) {
+    const Index low = other.region.lo[axis], high = other.region.hi[axis];
+    if (low == piece.region.lo[axis] && high == piece.region.hi[axis]) continue;
+    if (low != piece.region.hi[axis]) return false;
+    ++differing;
+  }
+  return differing == 1 && placed(piece, other.region, element).offset == other.offset;
+}
+
+}  // namespace
+
+std::vector<Piece> merged(const std::vector<Piece>& pieces, Index element) {
+  std::vector<Piece> fewer;
+  for (const Piece& piece : pieces) {
+    if (fewer.empty() || !continues(fewer.back(), piece, element)) {
+      fewer.push_back(piece);
+    } else {
+      fewer.back().region.hi = piece.region.hi;
+    }
+  }
+  return fewer;
 }
 
 Field shifted(Field field, int axis, Index by) {

@@ -34,10 +34,23 @@ std::vector<Region> difference(const Region& whole, const std::vector<Region>& p
 
 // Cuts `region` into boxes of at most `cells[axis]` cells along each axis, and calls `body(part)` for each box.
 template <class Body>
-void for_boxes(const Region& region, const PerAxis<Index>& cells, const Body& body, int axis = 0) {
-  if (axis == region.axes()) return body(region);
-  for (Index low = region.lo[axis]; low < region.hi[axis]; low += cells[axis]) {
-    for_boxes(region.with(axis, low, std::min(low + cells[axis], region.hi[axis])), cells, body, axis + 1);
+void for_boxes(const Region& region, const PerAxis<Index>& cells, const Body& body) {
+  if (region.empty()) return;
+  Region part{PerAxis<Index>::filled(region.axes()), PerAxis<Index>::filled(region.axes())};
+  auto begin_at = [&](int axis, Index low) {
+    part.lo[axis] = low;
+    part.hi[axis] = std::min(low + cells[axis], region.hi[axis]);
+  };
+  for (int axis = 0; axis < region.axes(); ++axis) begin_at(axis, region.lo[axis]);
+  for (int axis = 0; axis >= 0;) {
+    body(static_cast<const Region&>(part));
+    for (axis = region.axes() - 1; axis >= 0; --axis) {
+      if (part.hi[axis] < region.hi[axis]) {
+        begin_at(axis, part.hi[axis]);
+        break;
+      }
+      begin_at(axis, region.lo[axis]);
+    }
   }
 }
 
@@ -118,6 +131,8 @@ inline Index stored_bytes(const Piece& piece, Index element) { return element / 
 Piece placed(const Piece& piece, const Region& region, Index element);
 Piece clipped(const Piece& piece, const Region& region, Index element);
 Field clipped(const Field& field, const Region& region, Index element);
+// The same cells in fewer pieces: neighbours that are arranged in memory like one box become one piece.
+std::vector<Piece> merged(const std::vector<Piece>& pieces, Index element);
 // The cells of `field`, with indices along `axis` that are larger by `by`.
 Field shifted(Field field, int axis, Index by);
 

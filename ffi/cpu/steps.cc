@@ -33,6 +33,36 @@ void copy_piece(const Copy& step, const Piece& from, const Piece& to, bool furth
   copy(cells_of(to, memory), cells_of(from, memory), counts, step.element, access);
 }
 
+template <class Real>
+void carry_out_with(const Sweep& sweep, const Share& share, const Work& work) {
+  Memory memory = work.memory;
+  const std::function<void()> between = share.thread == 0 ? work.between : nullptr;
+  auto pass_of = [&](const Sweep::Pass& pass) {
+    return LinePass<Real>(pass.lines, pass.from, pass.to, pass.stream, work.planning, memory, between);
+  };
+  Region region = sweep.passes.front().from.region;
+  for (const auto& pass : sweep.passes) {
+    for (int axis = 0; axis < region.axes(); ++axis) {
+      region.hi[axis] = std::max(region.hi[axis], pass.to.region.hi[axis]);
+    }
+  }
+  const int first = sweep.passes.front().lines.axis, last = sweep.passes.back().lines.axis;
+  const Region part = share_of(region, share, first, last);
+  if (sweep.planes) {
+    memory.own[kPlane] += share.thread * work.plane_bytes;
+    auto cells = PerAxis<Index>::filled(part.axes(), 1);
+    for (int axis : {first, last}) cells[axis] = part.count(axis);
+    LinePass<Real> earlier = pass_of(sweep.passes.front()), later = pass_of(sweep.passes.back());
+    for_boxes(part, cells, [&](const Region& plane) {
+      earlier.run(plane);
+      later.run(plane);
+    });
+  } else {
+    pass_of(sweep.passes.front()).run(part);
+  }
+  finish_streams();
+}
+
 }  // namespace
 
 Addresses addresses_of(const Program& program, const void* input, void* result, Workspace& workspace, int threads) {
@@ -70,30 +100,7 @@ void carry_out(const Copy& step, const Share& share, const Work& work) {
 }
 
 void carry_out(const Sweep& sweep, const Share& share, const Work& work) {
-  auto pass_over = [&](const Sweep::Pass& pass, const Region& region, const Memory& memory) {
-    transform_lines(pass.lines, pass.from, pass.to, region, pass.stream, sweep.real_bytes, work.planning, memory,
-                    share.thread == 0 ? work.between : nullptr);
-  };
-  Region region = sweep.passes.front().from.region;
-  for (const auto& pass : sweep.passes) {
-    for (int axis = 0; axis < region.axes(); ++axis) {
-      region.hi[axis] = std::max(region.hi[axis], pass.to.region.hi[axis]);
-    }
-  }
-  const int first = sweep.passes.front().lines.axis, last = sweep.passes.back().lines.axis;
-  const Region part = share_of(region, share, first, last);
-  if (sweep.planes) {
-    Memory memory = work.memory;
-    memory.own[kPlane] += share.thread * work.plane_bytes;
-    auto cells = PerAxis<Index>::filled(part.axes(), 1);
-    for (int axis : {first, last}) cells[axis] = part.count(axis);
-    for_boxes(part, cells, [&](const Region& plane) {
-      for (const auto& pass : sweep.passes) pass_over(pass, plane, memory);
-    });
-  } else {
-    pass_over(sweep.passes.front(), part, work.memory);
-  }
-  finish_streams();
+  sweep.real_bytes == 4 ? carry_out_with<float>(sweep, share, work) : carry_out_with<double>(sweep, share, work);
 }
 
 void carry_out(const Measure& step, const Share& share, const Work& work) {

@@ -22,6 +22,7 @@ namespace decompops {
 // In this case, nothing is transposed.
 constexpr Index kTileBytes = 256;  // bytes of one cell from each line of a tile: whole cache lines, and few pages
 constexpr Index kSideBySideBytes = 1 << 14;    // the largest tile of lines that lie side by side, for the first level
+constexpr Index kStridedBytes = 1 << 15;       // the most bytes from the first to the last cell of a line in place
 constexpr Index kLeastTileBytes = kCacheLine;  // the smallest replacement of `kTileBytes` for long lines
 constexpr Index kCacheBytes = 1 << 17;         // the largest tile, for the second level of the cache
 

@@ -195,11 +195,21 @@ void test_lines() {
     for (double& real : inputs) real = random(-9, 9) / 9.0;
     PerAxis<int> order = natural(axes - 1);
     std::shuffle(order.begin(), order.end(), engine);
-    const Field from{before, {piece, other}}, to{after, {dense(kResult, 0, after, order)}};
+    const std::vector<Piece> both = {piece, other};
+    const Field from{before, trial % 2 == 0 ? both : merged(both, element)};
+    // The result as one piece, or as two pieces side by side.
+    const Piece result = dense(kResult, 0, after, order);
+    const int across = static_cast<int>(random(0, axes - 1));
+    const Index middle = trial % 3 == 0 ? after.count(across) : after.count(across) / 2;
+    const Index result_element = reals_out * static_cast<Index>(sizeof(double));
+    Field to{after, {}};
+    for (const Region& part : {after.with(across, 0, middle), after.with(across, middle, after.count(across))}) {
+      if (!part.empty()) to.pieces.push_back(clipped(result, part, result_element));
+    }
     Memory memory{};
     memory.own[kInput] = reinterpret_cast<std::byte*>(input);
     memory.own[kResult] = reinterpret_cast<std::byte*>(output);
-    transform_lines(lines, from, to, before, trial % 3 == 0, sizeof(double), Planning::estimate, memory);
+    LinePass<double>(lines, from, to, trial % 3 == 0, Planning::estimate, memory, {}).run(before);
     finish_streams();
     auto read = [](const double* cells, Index at, Index reals) {
       return Cell(cells[reals * at], reals == 2 ? cells[2 * at + 1] : 0);
@@ -212,7 +222,7 @@ void test_lines() {
     for_all(after.counts(), [&](Strides cell) {
       Cell sum = 0;
       const Index k = cell[axis];
-      const Cell got = read(output, at(cell, to.pieces[0].stride), reals_out);
+      const Cell got = read(output, at(cell, result.stride), reals_out);
       for (cell[axis] = 0; cell[axis] < lines.cells_in(); ++cell[axis]) {
         sum += scale * value(cell) * weight(transform, cell[axis], k, lines.length);
       }
@@ -220,6 +230,24 @@ void test_lines() {
       expect(std::abs(got - sum) < 1e-12 * static_cast<double>(lines.length), "transform " + std::to_string(trial));
     });
   }
+}
+
+void test_merged_pieces() {
+  // A box in parts along its first axis. They are one piece if they follow each other in memory, and several if there
+  // is a gap, if they lie in different buffers, or if a part is missing.
+  const Region whole{{0, 0, 0}, {1, 6, 4}};
+  const Piece box = dense(kReceive, 64, whole, natural(2));
+  auto part = [&](Index low, Index high) { return clipped(box, whole.with(1, low, high), 8); };
+  const std::vector<Piece> parts = {part(0, 1), part(1, 4), part(4, 6)};
+  const auto one = merged(parts, 8);
+  expect(one.size() == 1 && one[0].offset == 64 && one[0].region.hi == whole.hi, "parts of a box are one piece");
+  auto moved = parts, elsewhere = parts;
+  moved[1].offset += 8;
+  elsewhere[2].buffer = kReceive2;
+  expect(merged(moved, 8).size() == 3, "a piece has moved");
+  expect(merged(elsewhere, 8).size() == 2, "a piece is in another buffer");
+  expect(merged({parts[0], parts[2]}, 8).size() == 2, "a piece is missing");
+  expect(merged({parts[1], parts[0], parts[2]}, 8).size() == 3, "pieces are in another order");
 }
 
 void test_lines_of_a_gap() {
@@ -231,8 +259,8 @@ void test_lines_of_a_gap() {
   Memory memory{};
   memory.own[kInput] = reinterpret_cast<std::byte*>(input.data());
   memory.own[kResult] = reinterpret_cast<std::byte*>(output.data());
-  transform_lines({3, {Transform::Kind::c2c, -1}, 8, 1}, from, to, region, false, sizeof(float), Planning::estimate,
-                  memory);
+  const Lines lines{3, {Transform::Kind::c2c, -1}, 8, 1};
+  LinePass<float>(lines, from, to, false, Planning::estimate, memory, {}).run(region);
   for (const auto& cell : output) expect(std::abs(cell - std::complex<float>(1)) < 1e-6f, "a delta's spectrum is flat");
 }
 
@@ -261,6 +289,7 @@ int main() {
   test("bits of vectors", test_bits_of_vectors);
   test("norms", test_norms);
   test("regions", test_regions);
+  test("merged pieces", test_merged_pieces);
   for (int ndim : {1, 3, kMaxAxes}) test("decoding", [ndim] { test_decoding(ndim); });
   test("decoding of noise", test_decoding_of_noise);
   test("points", test_points);
