@@ -30,8 +30,8 @@ from ..spectral._modes import (
     transform_components,
     wall_axes,
 )
+from ..spectral._walls import lost_places, slip
 from ._products import AbstractProducts
-from ._wall_values import slip
 
 
 Time = Number
@@ -213,16 +213,8 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
 
     def _check_no_flow_across_walls(self, fields: Any) -> None:
         """Raise `ValueError` if a velocity across a wall would be lost, because its basis is zero at the wall."""
-        shape = check_fft(self.fft)
-        points = {axis: self.fft.bases[axis].points(shape[axis]) for axis in wall_axes(self.fft)}
-        on_walls = {axis: [i for i in (0, -1) if x[i] in (0, 1)] for axis, x in points.items()}
-        places = tuple(
-            (component, axis - len(shape), i % shape[axis])
-            for component, axes in enumerate(self.slopes)
-            for axis in axes
-            for i in on_walls.get(axis, ())
-        )
-        if places and (gap := slip(fields, len(shape), places)):
+        places = lost_places(self.fft, self.slopes)
+        if gap := slip(fields, len(check_fft(self.fft)), places):
             raise ValueError(
                 f"`fields` of `{type(self).__name__}` must have no velocity across walls; got {gap:.3g} at a wall. Set "
                 "each component of the velocity to zero at the walls along its axis."

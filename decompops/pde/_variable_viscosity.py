@@ -26,8 +26,8 @@ class VariableViscosity(AbstractProducts):
     S is the rate of strain `(∇u + (∇u)ᵀ)/2` of the velocity u. Pass the force as the argument `forcing` of a
     `PassiveScalar`. The constant `viscosity` of the flow is added to ν, so the viscosity of the fluid is their sum.
     Integrators take the constant part implicitly and ν explicitly. So let the flow have the largest viscosity of the
-    fluid, and ν the difference, which is negative: then ν does not limit the time step. Each evaluation takes thirteen
-    transforms in two batched calls, or seven transforms in 2D.
+    fluid, and ν the difference, which is negative: then ν does not limit the time step. The box may be periodic or have
+    free-slip walls. Each evaluation takes thirteen transforms in two batched calls, or seven transforms in 2D.
 
     !!! example
 

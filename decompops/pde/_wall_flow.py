@@ -21,10 +21,11 @@ from .._core.structure import Structure
 from ..spectral import _vector
 from ..spectral._chebyshev import Lines
 from ..spectral._check import check_fft
+from ..spectral._walls import slip
 from ._equation import AbstractSplitEquation, Time, check_components
 from ._products import AbstractProducts
 from ._stokes import WallModes
-from ._wall_values import constant, slip
+from ._wall_values import constant
 
 
 # The velocities of both walls along y, or along each axis of the walls; or a function of time that returns them.

@@ -1,19 +1,6 @@
-"""Values at walls: those that depend on time, and those that a state cannot keep."""
+"""Values at walls that depend on time."""
 
 from typing import Any
-
-import equinox as eqx
-import jax.numpy as jnp
-import numpy as np
-from jax import Array
-from jax.core import Tracer
-
-from .._common.broadcast import along
-from ..spectral import _vector
-
-
-# A component of a vector, an axis of the grid (negative), and the number of a point on a wall along this axis.
-Place = tuple[int, int, int]
 
 
 def constant(name: str, value: Any) -> Any:
@@ -24,41 +11,3 @@ def constant(name: str, value: Any) -> Any:
             "which has the values of the time t."
         )
     return value
-
-
-def slip(fields: Any, ndim: int, places: tuple[Place, ...], moving: Any = None) -> float:
-    """Return how far values of fields at walls are from zero and, if they are given, from the values `moving`.
-
-    For each value, the nearer one counts. `moving` has one number for each of `places`. The result is zero for
-    differences at the level of rounding, for traced values, and for fields that a transform refuses.
-    """
-    values = jnp.zeros(len(places)) if moving is None else moving  # In a function that JAX traces, both are tracers.
-    known = isinstance(fields, Array | np.ndarray) and not isinstance(fields, Tracer) and not np.iscomplexobj(fields)
-    if not known or isinstance(values, Tracer) or not places or not fields.size:
-        return 0.0
-    dtype = np.result_type(fields.dtype, np.float32)
-    values = np.asarray(values, dtype)
-    if isinstance(fields, np.ndarray):  # A large array of the host does not go to one device.
-        count = max(component for component, _, _ in places) + 1
-        parts = [fields[(..., i, *[slice(None)] * ndim)].astype(dtype) for i in range(count)]
-        gap, size = _slip(np, parts, places, values)
-    else:
-        gap, size = _slip_on_devices(fields, ndim, places, values)
-    return float(gap) if gap > np.sqrt(np.finfo(dtype).eps) * size else 0.0
-
-
-@eqx.filter_jit
-def _slip_on_devices(fields: Array, ndim: int, places: tuple[Place, ...], values: Any) -> tuple[Array, Array]:
-    parts = _vector.components(fields, ndim)
-    return _slip(jnp, [part.astype(values.dtype) for part in parts], places, values)
-
-
-def _slip(xp: Any, parts: list[Any], places: tuple[Place, ...], values: Any) -> tuple[Any, Any]:
-    """Return the largest slip, and the largest value of the components in `places`. `xp` is NumPy or `jax.numpy`."""
-    gaps, sizes = [], []
-    for (component, axis, place), value in zip(places, values):
-        part = parts[component]
-        there = along(np.arange(part.shape[axis]), axis, part.ndim) == place
-        gaps.append(xp.max(xp.where(there, xp.minimum(abs(part), abs(part - value)), 0)))
-        sizes.append(xp.max(abs(part)))
-    return xp.max(xp.stack(gaps)), xp.max(xp.stack(sizes))

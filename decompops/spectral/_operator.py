@@ -33,6 +33,7 @@ from ._modes import (
     transform_components,
     wall_axes,
 )
+from ._walls import lost_places, slip
 
 
 class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
@@ -55,10 +56,13 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
         fields. Its `norm` does not matter.
 
     **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if `fft` has no `shape`, or if it has walls and no
-    `box`. Calls raise `ValueError` if a vector field has a wrong number of components.
+    `box`. Calls raise `ValueError` if a vector field has a wrong number of components. Outside of functions that JAX
+    traces, calls also raise `ValueError` if a component would be lost at a wall because its basis is zero there, such
+    as the velocity across a wall for `Divergence` and `Cosine(1)`. Traced fields lose it silently.
     """
 
     components: ClassVar[tuple[Components, Components]] = ("any", "any")  # of fields and of results
+    removes_wall_values: ClassVar[bool] = False  # Whether the operator is meant to remove components across walls.
 
     def __check_init__(self):
         pair, ndim = self.components, len(check_fft(self.fft))
@@ -82,6 +86,8 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
         check_components(self.components[1 if form.transposed else 0], x, self.decomposition.ndim)
         source, target = self.slopes
+        if not (form.transposed or local or self.removes_wall_values):
+            self._check_walls(x, source)
         x = jnp.conj(device_array(x)) if form.conjugated else x
         if form.transposed:
             spectrum = self._transformed(x, target, _INVERSE_T, local)
@@ -90,6 +96,15 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
             spectrum = self._transformed(x, source, UNCHANGED, local)
             result = self._transformed(_mapped(self, spectrum, False), target, _INVERSE, local)
         return jnp.conj(result) if form.conjugated else result
+
+    def _check_walls(self, x: Any, slopes: SlopeAxes) -> None:
+        """Raise `ValueError` if a component would be lost at walls, because its basis is zero there."""
+        if gap := slip(x, self.decomposition.ndim, lost_places(self.transform, slopes)):
+            raise ValueError(
+                f"the field of `{self.title}` must be zero at walls where its basis is zero; got {gap:.3g}. Set each "
+                "component of a vector to zero at the walls along its axis, or take a basis without points on the "
+                "walls, such as `Cosine(2)`."
+            )
 
     def _transformed(self, x: Any, slopes: SlopeAxes, form: Form, local: bool) -> Array:
         return transform_components(self.transform, x, slopes, form, local=local)

@@ -189,6 +189,7 @@ class LerayProjection(AbstractSpectralOperator):
 
     fft: AbstractTransform
     components: ClassVar[tuple[Components, Components]] = ("vector", "vector")
+    removes_wall_values: ClassVar[bool] = True
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         return self.nabla(spectrum).projection(spectrum)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-from decompops import pde
+from decompops import pde, spectral
 
 from helpers import assert_close, make_mesh, random_field
 
@@ -36,20 +36,44 @@ def test_the_force_is_equal_to_numpy(shape, sizes, kind):
     """The force of the second of two scalars, for a batch of states."""
     ndim, fft = len(shape), transform(shape, sizes, kind)
     model = pde.VariableViscosity(fft, Law(0.7), scalar=1, dealiasing=None)
-    k = np.meshgrid(*(2 * np.pi * np.fft.fftfreq(n, w / n) for n, w in zip(shape, LENGTHS)), indexing="ij")
-    slopes = [np.where(2 * abs(q) * w >= 2 * np.pi * n, 0, q) for q, n, w in zip(k, shape, LENGTHS)]
-    d = lambda f, axis: np.fft.ifftn(1j * slopes[axis] * np.fft.fftn(f)).real
     batch = random_field((2, ndim + 2, *shape))
-
-    def force(fields):
-        *v, _, c = fields
-        stress = lambda i, j: np.exp(0.7 * c) * (d(v[i], j) + d(v[j], i))
-        return [sum(d(stress(i, j), j) for j in range(ndim)) for i in range(ndim)] + [0 * c, 0 * c]
-
     spectrum = model.transform(fft.decomposition.shard(batch))
     with jax.set_mesh(fft.decomposition.mesh):
         found = jax.jit(lambda u: model.transform.inverse(model(0.0, u)))(spectrum)
-    assert_close(fft.decomposition.gather(found), np.array([force(fields) for fields in batch]), 1e-10)
+    assert_close(fft.decomposition.gather(found), np.array([force(fields, LENGTHS) for fields in batch]), 1e-10)
+
+
+def force(fields, lengths):
+    """The force in a periodic box for the viscosity `exp(0.7 c)`, and zero for the scalars; the last one is c."""
+    ndim, shape, c = fields[0].ndim, fields[0].shape, fields[-1]
+    k = np.meshgrid(*(2 * np.pi * np.fft.fftfreq(n, w / n) for n, w in zip(shape, lengths)), indexing="ij")
+    slopes = [np.where(2 * abs(q) * w >= 2 * np.pi * n, 0, q) for q, n, w in zip(k, shape, lengths)]
+    d = lambda f, axis: np.fft.ifftn(1j * slopes[axis] * np.fft.fftn(f)).real
+    stress = lambda i, j: np.exp(0.7 * c) * (d(fields[i], j) + d(fields[j], i))
+    return [sum(d(stress(i, j), j) for j in range(ndim)) for i in range(ndim)] + [0 * c] * (len(fields) - ndim)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_free_slip_walls_are_mirrors(kind):
+    """Between free-slip walls, the force is that of mirrored fields in a periodic box of twice the height."""
+    shape, box = (8, 6, 9), dops.Box((2 * np.pi, 4.0, 1.5))
+    bases = dops.Fourier(half=True), dops.Fourier(), dops.Cosine(2)
+    walls = dops.Transform(make_mesh((2, 2), kind), bases=bases, shape=shape, box=box, pad=True)
+    model = pde.VariableViscosity(walls, Law(0.7), dealiasing=None)
+    equation = pde.PassiveScalar(pde.NavierStokes(walls, 0.0, dealiasing=None), 0.0, forcing=model)
+    flow = walls.decomposition.gather(
+        spectral.LerayProjection(walls)(walls.decomposition.shard(random_field((3, *shape))))
+    )
+    u = np.concatenate([flow, random_field((1, *shape), seed=1)])
+    sign = np.array([1, 1, -1, 1])[:, None, None, None]
+    mirrored = np.concatenate([u, sign * u[..., ::-1]], -1)
+    with jax.set_mesh(walls.decomposition.mesh):
+        found = jax.jit(lambda u: equation.fields(model(0.0, equation.state(u))))(walls.decomposition.shard(u))
+    expected = np.array(force(mirrored, (2 * np.pi, 4.0, 3.0)))[..., :9]
+    # The slope of a sum of cosines has no Nyquist mode, so the component across the walls has none.
+    nyquist = (-1.0) ** np.arange(9)
+    expected[2] -= (expected[2] * nyquist).mean(-1, keepdims=True) * nyquist
+    assert_close(walls.decomposition.gather(found), expected, 1e-10)
 
 
 @pytest.mark.parametrize(("constant", "law"), [(0.0, lambda c: c), (0.9, lambda c: c - 0.9)])
