@@ -1,22 +1,19 @@
 """Burgers' equation."""
 
-from typing import Any
-
 import equinox as eqx
 from jax import Array
-from jaxtyping import Inexact, Shaped
+from jaxtyping import Inexact
 
 from .._common.box import Number
 from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
-from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
-from ._convection import Convected, check_convection, convection, convection_speeds, walls_of
-from ._equation import AbstractEquation, Time, Walls
+from ._convection import AbstractConvection, Convected
+from ._equation import Walls
 
 
-class Burgers(AbstractEquation):
+class Burgers(AbstractConvection):
     """Burgers' equation for a velocity u with a component for each axis of the grid: `∂u/∂t = -s (u·∇)u + ν ∇²u`.
 
     The convection is evaluated as `u × (∇ × u) - ∇|u|²/2`, which needs ten transforms in 3D; `(u·∇)u` would need
@@ -45,20 +42,11 @@ class Burgers(AbstractEquation):
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
-        check_fft(self.fft, real=True)
         check_number("viscosity", self.viscosity, least=0)
-        check_number("scale", self.scale)
-        check_convection(self.components, self.conservative)
 
     @property
     def walls(self) -> Walls:
-        return walls_of(self.components)
+        return "even" if self.components == "vector" else "none"
 
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         return -_vector.cast(self.viscosity, u) * _vector.squared(self.wavenumbers(u))
-
-    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        return convection(self, u, self.scale, self.components, self.conservative)
-
-    def speeds(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"] | None:
-        return convection_speeds(super().speeds(u), self.scale)

@@ -1,23 +1,20 @@
 """The Korteweg–de Vries equation."""
 
-from typing import Any
-
 import equinox as eqx
 from jax import Array, lax
-from jaxtyping import Inexact, Shaped
+from jaxtyping import Inexact
 
 from .._common.box import Number
 from .._common.check import check_flag, check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
-from ..spectral._check import check_box_given, check_fft
+from ..spectral._check import check_box_given
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
-from ._convection import Convected, check_convection, convection, convection_speeds
-from ._equation import AbstractEquation, Time
+from ._convection import AbstractConvection, Convected
 from ._symbols import fourth_power, third_power
 
 
-class KortewegDeVries(AbstractEquation):
+class KortewegDeVries(AbstractConvection):
     """The Korteweg–de Vries equation of waves in shallow water, in any number of dimensions.
 
     The equation (Phil. Mag. 39, 1895) is `∂u/∂t = -s u D u - ξ D ∇²u + ν ∇²u - μ ∇⁴u`, where D is the sum of the first
@@ -51,13 +48,10 @@ class KortewegDeVries(AbstractEquation):
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
-        check_fft(self.fft, real=True)
         check_box_given(self.fft)
-        check_number("scale", self.scale)
         check_number("dispersivity", self.dispersivity)
         check_number("viscosity", self.viscosity, least=0)
         check_number("hyper_viscosity", self.hyper_viscosity, least=0)
-        check_convection(self.components, self.conservative)
         check_flag("isotropic", self.isotropic)
 
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
@@ -65,9 +59,3 @@ class KortewegDeVries(AbstractEquation):
         fourth = _vector.cast(self.hyper_viscosity, u) * fourth_power(k, self.isotropic)
         decay = -_vector.cast(self.viscosity, u) * _vector.squared(k) - fourth
         return lax.complex(decay, third_power(k, odd, (_vector.cast(self.dispersivity, u),) * len(k), self.isotropic))
-
-    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        return convection(self, u, self.scale, self.components, self.conservative)
-
-    def speeds(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"] | None:
-        return convection_speeds(super().speeds(u), self.scale)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Inexact, Shaped
+from jaxtyping import Inexact
 
 from .._common.box import Number
 from .._common.broadcast import aligned
@@ -15,7 +15,7 @@ from ..spectral import _vector
 from ..spectral._check import check_box_given, check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ..spectral._modes import Components, slope_axes
-from ._convection import Convected, check_convection, convection, convection_speeds
+from ._convection import AbstractConvection, Convected
 from ._equation import AbstractEquation, Time, Walls
 from ._symbols import fourth_power
 
@@ -70,7 +70,7 @@ class KuramotoSivashinsky(AbstractEquation):
         return jnp.where(mean, 0, rate) if self.keep_mean else rate
 
 
-class KuramotoSivashinskyConservative(AbstractEquation):
+class KuramotoSivashinskyConservative(AbstractConvection):
     """The Kuramoto–Sivashinsky equation for a velocity: `∂u/∂t = -s ∇·(u u)/2 - a ∇²u - b ∇⁴u`.
 
     In one dimension, the derivative ∂u/∂x of a solution of `KuramotoSivashinsky` solves this equation. In more
@@ -96,22 +96,13 @@ class KuramotoSivashinskyConservative(AbstractEquation):
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
-        check_fft(self.fft, real=True)
         check_box_given(self.fft)
-        check_number("scale", self.scale)
         check_number("second_order", self.second_order)
         check_number("fourth_order", self.fourth_order)
-        check_convection(self.components, self.conservative)
         check_flag("isotropic", self.isotropic)
 
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         return _growth(self, u)
-
-    def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
-        return convection(self, u, self.scale, self.components, self.conservative)
-
-    def speeds(self, u: Inexact[Array, "*spectrum"]) -> Shaped[Array, "*fields"] | None:
-        return convection_speeds(super().speeds(u), self.scale)
 
 
 def _growth(equation: KuramotoSivashinsky | KuramotoSivashinskyConservative, u: Array) -> Array:
