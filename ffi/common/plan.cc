@@ -123,7 +123,7 @@ class Reader {
 
   [[noreturn]] static void refuse(const std::string& why) {
     throw Failure("the kernels do not understand the operator that Python describes (" + why +
-                  "): they were built from other sources. Reinstall decompops");
+                  "): they were built from other sources. Install or compile decompops again");
   }
 
   const std::int64_t *next_, *end_;

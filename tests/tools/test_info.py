@@ -87,7 +87,7 @@ def test_kernels_that_cannot_be_loaded(monkeypatch, tmp_path, capsys):
 
     for text in said().values():
         assert text.startswith("not available: ")
-        assert text.endswith("reinstall decompops")
+        assert text.endswith(library.COMPILE_AGAIN)
 
     def without_cutensor(path):
         raise OSError("libcutensor.so.2: cannot open shared object file: No such file or directory")
@@ -95,6 +95,10 @@ def test_kernels_that_cannot_be_loaded(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(library.ctypes, "CDLL", without_cutensor)
     for text in said().values():
         assert "libcutensor.so.2 was not found: install it, or if it is installed, add its folder" in text
+
+
+def test_the_build_says_how_to_compile_again():
+    assert library.COMPILE_AGAIN in (library.SOURCES / "CMakeLists.txt").read_text()
 
 
 def test_advice_works_without_a_package_index():

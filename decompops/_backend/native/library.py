@@ -18,6 +18,11 @@ from . import fft_library
 
 # The kernels' sources in a clone of the repository. The kernels of an editable install may be older than the sources.
 SOURCES = Path(__file__).parents[3] / "ffi"
+# The same words as in ffi/CMakeLists.txt. Without --no-cache-dir, pip would install the wheel that it built before.
+COMPILE_AGAIN = (
+    "compile decompops again (pip install --force-reinstall --no-deps --no-cache-dir --no-binary decompops decompops, "
+    "or pip install . in a clone)"
+)
 # MPI libraries with MPICH's binary interface, by their names in mpi4py. The build calls all of them MPICH.
 _MPICH_ABI: dict[str, str] = dict.fromkeys(("Intel MPI", "MVAPICH", "MVAPICH2", "Cray MPICH"), "MPICH")
 
@@ -108,7 +113,7 @@ class MpiKernels(Kernels):
         if not library.decompops_mpi_runs():
             raise ImportError(
                 f"`backend={self.backend}` does not work here: the kernels are linked to another copy of MPI than "
-                "mpi4py has loaded. Put the mpicxx of mpi4py's MPI first on the PATH, and reinstall decompops."
+                f"mpi4py has loaded. Put the mpicxx of mpi4py's MPI first on the PATH, and {COMPILE_AGAIN}."
             )
         return library
 
@@ -184,7 +189,7 @@ def mpi_problem() -> str | None:
     if loaded != build()["mpi"]:
         return (
             f"the kernels were built for {build()['mpi']}, but mpi4py has loaded {loaded}: put {loaded}'s mpicxx first "
-            f"on the PATH and reinstall decompops, or reinstall mpi4py for {build()['mpi']}"
+            f"on the PATH and {COMPILE_AGAIN}, or reinstall mpi4py for {build()['mpi']}"
         )
     return None
 
@@ -216,7 +221,7 @@ def loading_problem(name: str) -> str | None:
     except OSError as error:
         missing = re.match(r"(\S+): cannot open shared object file", str(error))
         if missing is None:
-            return f"{error}: reinstall decompops"
+            return f"{error}: {COMPILE_AGAIN}"
         return f"{missing[1]} was not found: install it, or if it is installed, add its folder to LD_LIBRARY_PATH"
     if (SOURCES / "CMakeLists.txt").exists() and stamp_of(library) != source_stamp(SOURCES):
         return (
@@ -251,7 +256,7 @@ def register_targets(targets: dict[str, Any], *, platform: str) -> None:
     except jax.errors.JaxRuntimeError as error:
         raise ImportError(
             f"the kernels for {', '.join(targets)} were built for another version of JAX than {jax.__version__} "
-            f"({error}). Reinstall decompops."
+            f"({error}): {COMPILE_AGAIN}."
         ) from error
 
 
