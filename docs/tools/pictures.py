@@ -11,6 +11,7 @@ import itertools
 import sys
 from pathlib import Path
 
+import curves
 import decompops as dops
 import diagrams
 import jax
@@ -71,6 +72,7 @@ def draw() -> dict[str, str]:
         "modes.svg": modes(mesh),
         "equations.svg": equations(),
         **diagrams.draw(mesh),
+        **curves.draw(),
     }
 
 

@@ -1,0 +1,161 @@
+"""Pictures of numbers for the pages: potentials in a box, errors of integrators, stored modes, and points on a grid.
+
+`python docs/tools/pictures.py` draws them. All numbers come from real operators.
+"""
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+from decompops import particles, pde, spectral
+from scipy.special import erf
+from svg import CELL, COLOURS, FAINT, INK, PADDING, borders, label, owners_of, picture, square
+
+
+def draw() -> dict[str, str]:
+    """Return the text of each SVG file by its name."""
+    with jax.enable_x64(True):
+        return {
+            "open_box.svg": open_box(),
+            "orders.svg": orders(),
+            "half_spectrum.svg": half_spectrum(),
+            "window.svg": window(),
+        }
+
+
+def open_box() -> str:
+    """The potential of a charge in a periodic box and in open space, along a line through the charge."""
+    n, width, place = 64, 0.12, 0.5
+    fft = dops.FFT3D(_one_device(), shape=(n, n, n), real=True, box=dops.Box((2.0, 2.0, 2.0)), backend=dops.XLA())
+    x = np.arange(n) * 2 / n - 1
+    r = np.sqrt((x[:, None, None] - place) ** 2 + x[:, None] ** 2 + x**2)
+    density = -jnp.asarray(np.exp(-(r**2) / (2 * width**2)) / (2 * np.pi * width**2) ** 1.5)
+    line = lambda field: np.asarray(field)[:, n // 2, n // 2]
+    curves = {
+        "periodic box: `spectral.Poisson`": line(spectral.Poisson(fft)(density)),
+        "open space: `spectral.Convolution`": line(spectral.Convolution(fft, spectral.PoissonKernel())(density)),
+    }
+    # The exact potential of a Gaussian charge.
+    near = np.maximum(line(r), 1e-9)
+    exact = erf(near / (np.sqrt(2) * width)) / (4 * np.pi * near)
+    left, top, wide, high = 50, 60, 600, 230
+    across, up = (lambda s: left + wide * (s + 1) / 2), (lambda s: top + high * (0.62 - s) / 0.66)
+    parts = [
+        label(20, 32, "Potential of a charge at x = 0.5", 19, "start"),
+        f'<path d="M{left} {up(0):.1f}H{left + wide}" stroke="{FAINT}"/>',
+        label(left + wide + 8, up(0) + 6, "0", 17, "start"),
+    ]
+    for i, (name, values) in enumerate(curves.items()):
+        colour = COLOURS[(5, 1)[i]]
+        points = "L".join(f"{across(s):.1f} {up(value):.1f}" for s, value in zip(x, values))
+        parts.append(f'<path d="M{points}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
+        y = top + 20 + 30 * i
+        parts.append(f'<path d="M{left} {y}h30" stroke="{colour}" stroke-width="2.5"/>')
+        parts.append(label(left + 40, y + 6, name.replace("`", ""), 17, "start"))
+    for s, value in list(zip(x, exact))[::4]:
+        parts.append(f'<circle cx="{across(s):.1f}" cy="{up(value):.1f}" r="4" fill="none" stroke="{INK}"/>')
+    parts.append(f'<circle cx="{left + 15}" cy="{top + 80}" r="4" fill="none" stroke="{INK}"/>')
+    parts.append(label(left + 40, top + 86, "open space: exact", 17, "start"))
+    parts += [label(across(s), top + high + 24, f"{s:g}", 17) for s in (-1, -0.5, 0, 0.5, 1)]
+    return picture(690, top + high + 40, parts)
+
+
+def orders() -> str:
+    """The error of Burgers' equation at t = 1 against the time step, for integrators of several orders."""
+    fft = dops.FFT(_one_device(), shape=(64,), real=True, backend=dops.XLA())
+    equation = pde.Burgers(fft, 0.05)
+    start = equation.state(jnp.sin(jnp.arange(64) * 2 * jnp.pi / 64)[None])
+
+    def at_1(solver, steps):
+        @jax.jit
+        def run(u):
+            return jax.lax.fori_loop(0, steps, lambda i, u: solver.step(i / steps, u), u)
+
+        return np.asarray(equation.fields(run(start)))
+
+    exact, counts = at_1(pde.ETDRK(equation, 1 / 2048), 2048), [2**k for k in range(2, 9)]
+    left, top, wide, high = 90, 60, 330, 300
+    across, up = (lambda dt: left + wide * (8 + np.log2(dt)) / 6), (lambda e: top + high * -np.log10(e) / 13)
+    parts = [label(20, 32, "Error at t = 1 against the time step", 19, "start")]
+    for power in range(-12, 1, 4):
+        y = up(10.0**power)
+        parts.append(f'<path d="M{left} {y:.1f}h{wide}" stroke="{FAINT}" stroke-width="0.6"/>')
+        parts.append(label(left - 8, y + 6, f"1e{power:d}" if power else "1", 17, "end"))
+    parts += [label(across(1 / n), top + high + 24, f"1/{n}", 17) for n in counts[::2]]
+    for i, order in enumerate((1, 2, 3, 4)):
+        solvers = [pde.IMEXRK(equation, 1 / n) if order == 3 else pde.ETDRK(equation, 1 / n, order) for n in counts]
+        errors = [np.abs(at_1(solver, n) - exact).max() for solver, n in zip(solvers, counts)]
+        colour, name = COLOURS[(5, 7, 2, 0)[i]], "IMEXRK" if order == 3 else f"ETDRK, order {order}"
+        points = [(across(1 / n), up(error)) for n, error in zip(counts, errors)]
+        line = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        parts.append(f'<path d="M{line}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in points]
+        y = top + 20 + 34 * i
+        parts += [f'<path d="M460 {y}h30" stroke="{colour}" stroke-width="2.5"/>', label(500, y + 6, name, 17, "start")]
+    return picture(690, top + high + 40, parts)
+
+
+def half_spectrum() -> str:
+    """The modes of a real field in the plane kx = 0: those that a half spectrum stores, and their multiplicities."""
+    n = 12
+    fft = dops.FFT3D(_one_device(), shape=(n, n, n), real=True, backend=dops.XLA())
+    _, ky, kz = (np.asarray(k).ravel() for k in fft.wavenumbers())
+    counts = np.asarray(fft.multiplicity()).ravel()
+    left, top, side = 60, 66, 30
+    down = lambda k: top + side * (k + n // 2)
+    across = lambda k: left + side * (k + n // 2 - 1)
+    parts = [label(20, 32, "Modes of a real field with kx = 0", 19, "start")]
+    for k in range(-n // 2, n // 2):
+        frames = "".join(f"M{across(q)} {down(k)}h{side}v{side}h-{side}z" for q in range(1 - n // 2, 0))
+        parts.append(f'<path d="{frames}" fill="{PADDING}" stroke="white"/>')
+    for q, count in zip(kz, counts):
+        for k in ky:
+            frame = f'x="{across(int(q))}" y="{down(int(k))}" width="{side}" height="{side}"'
+            parts.append(f'<rect {frame} fill="{COLOURS[1 if count == 2 else 3]}" stroke="white"/>')
+            ink = "white" if count == 2 else INK
+            parts.append(label(across(int(q)) + side / 2, down(int(k)) + 21, f"{count:.0f}", 17, fill=ink))
+    for k in (-n // 2, 0, n // 2 - 1):
+        parts.append(label(left - 10, down(k) + 21, str(k), 17, "end"))
+    for q in (1 - n // 2, 0, n // 2):
+        parts.append(label(across(q) + side / 2, top - 8, str(q), 17))
+    notes = (
+        (COLOURS[1], "stored: stands for two modes"),
+        (COLOURS[3], "stored: stands for itself"),
+        (PADDING, "not stored: the conjugate"),
+    )
+    for i, (colour, note) in enumerate(notes):
+        y = top + 40 + 40 * i
+        parts += [f'<path d="{square(450, y)}" fill="{colour}"/>', label(480, y + 16, note, 17, "start")]
+    parts.append(label(480, top + 160, "of a stored mode", 17, "start"))
+    parts.append(label(450, top + 210, "ky downwards, kz to the right", 17, "start"))
+    return picture(700, top + side * n + 24, parts)
+
+
+def window() -> str:
+    """Points on a grid in the colours of their devices, and the cells to which four of them deposit."""
+    mesh = jax.make_mesh((4,), ("x",), devices=jax.devices()[:4])
+    dec = dops.Decomposition(mesh, shape=(12, 32), box=dops.Box((12.0, 32.0)), backend=dops.XLA())
+    pm = particles.ParticleMesh(dec, "tsc")
+    points = np.random.default_rng(3).uniform((0, 0), (12, 32), (40, 2))
+    chosen = np.array([(2.6, 8.1), (5.9, 13.4), (5.4, 24.3), (9.7, 30.2)])
+    points = np.concatenate([chosen, points])
+    p = pm.place(points, mass=(np.arange(len(points)) < len(chosen)) * 1.0)
+    shares = np.asarray(pm.deposit(p, p["mass"]))
+    owners = owners_of(dec.shard(np.zeros((12, 32))))
+    left, top, colours = 25, 50, (COLOURS[1], COLOURS[5], COLOURS[0], COLOURS[6])
+    parts = [label(left, 32, "Points, and the cells that four of them touch", 19, "start")]
+    for (i, j), owner in np.ndenumerate(owners):
+        frame = f'x="{left + CELL * j}" y="{top + CELL * i}" width="{CELL}" height="{CELL}"'
+        opacity = 0.15 + 0.85 * np.sqrt(shares[i, j] / shares.max())
+        parts.append(f'<rect {frame} fill="{colours[owner]}" fill-opacity="{opacity:.2f}" stroke="white"/>')
+    parts.append(borders(owners, left, top))
+    # Point i of the grid is in the middle of square i.
+    for x, y in points:
+        owner = owners[int(x), int(y)]
+        at = f'cx="{left + CELL * (y + 0.5):.1f}" cy="{top + CELL * (x + 0.5):.1f}"'
+        parts.append(f'<circle {at} r="4.5" fill="{colours[owner]}" stroke="{INK}"/>')
+    return picture(690, top + CELL * 12 + 25, parts)
+
+
+def _one_device() -> jax.sharding.Mesh:
+    return jax.make_mesh((1, 1), ("x", "y"), devices=jax.devices()[:1])
