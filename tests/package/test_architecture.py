@@ -164,7 +164,7 @@ def test_plain_data_knows_nothing_of_jax():
 
 def test_equations_and_layers_stand_on_the_same_few_files():
     """`pde` and `nn` do not import each other, and import only a few files of `spectral`."""
-    shared = {f"spectral.{name}" for name in ("_chebyshev", "_check", "_dealiasing", "_modes", "_vector")}
+    shared = {f"spectral.{name}" for name in ("_chebyshev", "_check", "_dealiasing", "_modes", "_vector", "_walls")}
     for package, other in (("pde", "nn"), ("nn", "pde")):
         for path in PACKAGE.joinpath(package).glob("*.py"):
             found = {name for name in imports(path) if name.split(".")[0] in ("spectral", other)} - {"spectral"}
