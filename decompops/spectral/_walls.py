@@ -16,7 +16,8 @@ from ._check import check_fft
 from ._modes import SlopeAxes, wall_axes
 
 
-# A component of a vector, an axis of the grid (negative), and the number of a point on a wall along this axis.
+# Values of a component on a wall: the number of the component, the axis that ends at the wall (negative, counted from
+# the end), and the place on this axis.
 Place = tuple[int, int, int]
 
 

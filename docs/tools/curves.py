@@ -150,7 +150,7 @@ def window() -> str:
         opacity = 0.15 + 0.85 * np.sqrt(shares[i, j] / shares.max())
         parts.append(f'<rect {frame} fill="{colours[owner]}" fill-opacity="{opacity:.2f}" stroke="white"/>')
     parts.append(borders(owners, left, top))
-    # Point i of the grid is in the middle of square i.
+    # A point of the grid is the centre of its square.
     for x, y in points:
         owner = owners[int(x), int(y)]
         at = f'cx="{left + CELL * (y + 0.5):.1f}" cy="{top + CELL * (x + 0.5):.1f}"'

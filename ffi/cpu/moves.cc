@@ -114,7 +114,7 @@ void Compiler::communicate(const Exchange& exchange) {
   program_.steps.push_back(Finish{});
 }
 
-// Whether all ranks of a move write to each other's memory.
+// Whether all ranks that exchange cells in this move are on one node, where they write to each other's memory.
 bool Compiler::is_on_node(const Stage& stage, int gathered) const {
   const int line = stage.before.mesh_axis[gathered];
   bool all = slot_ == 0;  // pieces are exchanged by messages

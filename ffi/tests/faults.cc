@@ -130,6 +130,22 @@ class Trial {
   std::vector<std::int64_t> input_, found_, right_;
 };
 
+// Whether a program still sends or receives messages although all ranks share memory.
+bool has_messages(const Plan& plan, int rank, bool on_node) {
+  const std::vector<int> node = on_node ? plan.ranks : std::vector<int>();
+  auto program_of = [&](int place) { return compile(plan, 1, sizeof(std::int64_t), Number::i64, place, node); };
+  std::vector<int> others;
+  for (int other : plan.ranks) {
+    if (other != rank) others.push_back(other);
+  }
+  for (const Step& step : share(program_of(rank), program_of, rank, others).program.steps) {
+    const auto* start = std::get_if<Start>(&step);
+    const auto* exchange = start != nullptr ? &start->exchange : std::get_if<Exchange>(&step);
+    if (exchange != nullptr && !(exchange->sends.empty() && exchange->receives.empty())) return true;
+  }
+  return false;
+}
+
 int agreed(bool mine) {
   int all = mine;
   MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
@@ -196,6 +212,8 @@ int main(int count, char** arguments) {
       bool on_node;
     };
     for (const Way& way : {Way{"shared memory", 0, true}, Way{"messages", 0, false}, Way{"three pieces", 3, true}}) {
+      const bool expected = size > 1 && !(way.on_node && way.pieces == 0);
+      check_results(has_messages(transpose(size, way.pieces), rank, way.on_node) == expected, way.name);
       int trials = 0;
       for (bool in_second : {false, true})
         trials += allocation_failures(transpose(size, way.pieces), rank, size, way.on_node, in_second);
