@@ -47,8 +47,8 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
 
     A subclass declares the dataclass field `fft` and implements `multiply`. It may set `components`, which says
     whether fields and results are scalars or vectors; by default, each component of a field is treated separately. It
-    may also set a rule `dealiasing`. `fft` is stored unchanged; the property `transform` is the transform that computes
-    the spectra.
+    may also set a rule `dealiasing`, and `removes_wall_values = True` if it is meant to remove components across walls.
+    `fft` is stored unchanged; the property `transform` is the transform that computes the spectra.
 
     **Arguments** of every spectral operator:
 
