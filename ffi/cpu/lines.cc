@@ -87,7 +87,8 @@ class InPlace {
       pitch = distance;
     }
     if (pitch == 0) pitch = cells;  // one line at a time
-    if (stride[along] == 1 && pitch <= 2 * cells) spacing_ = {1, pitch};
+    // Pieces of one line may have a stride of 1 along two axes: lines with this pitch would overlap.
+    if (stride[along] == 1 && pitch >= cells && pitch <= 2 * cells) spacing_ = {1, pitch};
     // The lines of a tile that is not full must not overlap either.
     const bool is_apart = stride[along] >= width && stride[along] * cells * element <= kStridedBytes;
     if (may_lie_side_by_side && pitch == 1 && is_apart) spacing_ = {stride[along], 1};

@@ -69,7 +69,11 @@ class Tile {
         input_(allocate(input_bytes_)),
         output_(allocate(span(out, lines.cells_out()) * out_bytes_)) {}
 
+  // The cells from the first to the last one. Where lines overlap, results would be wrong, and FFTW would write beyond
+  // the end when it makes its plan.
   Index span(const Spacing& spacing, Index cells) const {
+    if (spacing.lines < spacing.cells * cells && spacing.cells < spacing.lines * width_)
+      throw Failure("lines of " + std::to_string(cells) + " cells overlap in a tile");
     return std::max(spacing.cells * cells, spacing.lines * width_);
   }
   static std::unique_ptr<std::byte, Free> allocate(Index least) {

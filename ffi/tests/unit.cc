@@ -164,11 +164,11 @@ void test_regions() {
   }
 }
 
-// A field of 1 to 5 axes has two pieces. Its lines begin in one piece and end in the other, as if two ranks had sent
-// the pieces.
+// A field of 1 to 5 axes has up to two pieces, side by side along any axis, as if two ranks had sent them. Lines may begin
+// in one piece and end in the other. Cells that no piece has count as zeros.
 void test_lines() {
   using Kind = Transform::Kind;
-  for (int trial = 0; trial < 120; ++trial) {
+  for (int trial = 0; trial < 400; ++trial) {
     Strides counts = random_counts({2, 5, 20, 3, 2});
     counts.push_back(random(1, 20));
     const int axes = counts.size(), axis = static_cast<int>(random(1, axes - 1));
@@ -178,12 +178,16 @@ void test_lines() {
     const Lines lines{axis, transform, random(2, 20), scale};
     const Region whole{Strides::filled(axes), counts};
     const Region before = whole.with(axis, 0, lines.cells_in()), after = whole.with(axis, 0, lines.cells_out());
-    const Index half = trial % 4 == 0 ? lines.cells_in() : random(1, lines.cells_in() - 1);
-    const Region first = before.with(axis, 0, half), second = before.with(axis, half, lines.cells_in());
+    const int cut = random(0, 1) ? axis : static_cast<int>(random(0, axes - 1));
+    const Index half = random(1, before.count(cut));
+    const Region first = before.with(cut, 0, half), second = before.with(cut, half, before.count(cut));
     const Index reals_in = kind == Kind::r2c ? 1 : 2, reals_out = kind == Kind::c2r ? 1 : 2;
     const Index element = reals_in * static_cast<Index>(sizeof(double));
-    const Piece piece = spaced(kInput, 0, first, element),
-                other = spaced(kInput, span(piece, element), second, element);
+    const auto arranged = random(0, 1) ? spaced : [](Buffer buffer, Index offset, const Region& region, Index) {
+      return dense(buffer, offset, region);
+    };
+    const Piece piece = arranged(kInput, 0, first, element),
+                other = arranged(kInput, span(piece, element), second, element);
     // Aligned as XLA's buffers are, so that FFTW may use lines where they lie.
     std::vector<double> inputs((span(piece, element) + span(other, element)) / sizeof(double) + 8);
     std::vector<double> outputs(after.volume() * reals_out + 8);
@@ -195,8 +199,10 @@ void test_lines() {
     for (double& real : inputs) real = random(-9, 9) / 9.0;
     PerAxis<int> order = natural(axes - 1);
     std::shuffle(order.begin(), order.end(), engine);
-    const std::vector<Piece> both = {piece, other};
-    const Field from{before, trial % 2 == 0 ? both : merged(both, element)};
+    std::vector<Piece> pieces = {piece};
+    const bool has_other = !second.empty() && random(0, 2) > 0;
+    if (has_other) pieces.push_back(other);
+    const Field from{before, trial % 2 == 0 ? pieces : merged(pieces, element)};
     // The result as one piece, or as two pieces side by side.
     const Piece result = dense(kResult, 0, after, order);
     const int across = static_cast<int>(random(0, axes - 1));
@@ -215,7 +221,8 @@ void test_lines() {
       return Cell(cells[reals * at], reals == 2 ? cells[2 * at + 1] : 0);
     };
     auto value = [&](Strides cell) {
-      const Piece& here = cell[axis] < half ? piece : other;
+      const Piece& here = cell[cut] < half ? piece : other;
+      if (cell[cut] >= half && !has_other) return Cell(0);
       for (int i = 0; i < axes; ++i) cell[i] -= here.region.lo[i];
       return read(input, here.offset / element + at(cell, here.stride), reals_in);
     };
@@ -251,17 +258,30 @@ void test_merged_pieces() {
 }
 
 void test_lines_of_a_gap() {
-  // Cells that no piece of a field has count as zeros.
-  const Region region{{0, 0, 0, 0}, {1, 1, 3, 8}};
-  std::vector<std::complex<float>> input(region.volume(), 1), output(region.volume());
-  const Field from{region, {clipped(dense(kInput, 0, region), region.with(3, 0, 1), 8)}};
-  const Field to{region, {dense(kResult, 0, region)}};
-  Memory memory{};
-  memory.own[kInput] = reinterpret_cast<std::byte*>(input.data());
-  memory.own[kResult] = reinterpret_cast<std::byte*>(output.data());
-  const Lines lines{3, {Transform::Kind::c2c, -1}, 8, 1};
-  LinePass<float>(lines, from, to, false, Planning::estimate, memory, {}).run(region);
-  for (const auto& cell : output) expect(std::abs(cell - std::complex<float>(1)) < 1e-6f, "a delta's spectrum is flat");
+  // One piece has a single row of ones, along the lines or across them. Cells that no piece has count as zeros. Where it
+  // has one line of several, its neighbours along two axes are neighbours in memory, but the lines do not overlap.
+  const Region region{{0, 0, 0, 0}, {1, 1, 8, 3}};
+  for (int along : {2, 3}) {
+    for (int cut : {2, 3}) {
+      std::vector<std::complex<float>> input(region.volume(), 1), output(region.volume());
+      const Field from{region, {dense(kInput, 0, region.with(cut, 0, 1))}};
+      const Field to{region, {dense(kResult, 0, region)}};
+      Memory memory{};
+      memory.own[kInput] = reinterpret_cast<std::byte*>(input.data());
+      memory.own[kResult] = reinterpret_cast<std::byte*>(output.data());
+      const Index length = region.count(along);
+      const Lines lines{along, {Transform::Kind::c2c, -1}, length, 1};
+      LinePass<float>(lines, from, to, false, Planning::measure, memory, {}).run(region);
+      finish_streams();
+      for_all(region.counts(), [&](const Strides& cell) {
+        // A delta's spectrum is flat, and that of a constant is a delta.
+        float exact = 1;
+        if (cut != along) exact = cell[cut] == 0 && cell[along] == 0 ? static_cast<float>(length) : 0;
+        const auto got = output[at(cell, to.pieces[0].stride)];
+        expect(std::abs(got - exact) < 1e-5f, "lines along " + std::to_string(along) + ", cut " + std::to_string(cut));
+      });
+    }
+  }
 }
 
 void test_loading_of_others() {

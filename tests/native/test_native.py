@@ -99,6 +99,16 @@ def test_random_shapes(sizes, shape, batch, threads, real):
     assert_block(fft.inverse(k), u)
 
 
+@pytest.mark.parametrize("shape", [(64, 16), (16, 64), (48, 16), (16, 18), (8, 30)], ids=str)
+def test_a_device_with_one_line_beside_padding(shape):
+    # In these half spectra, one of eight devices has a single line and lines of padding.
+    fft = dops.FFT(make_mesh((8,)), shape=shape, axes="x", pad=True, real=True, backend=NATIVE)
+    u = random_field(shape, np.float64)
+    k = jax.jit(fft)(fft.decomposition.shard(u))
+    assert_block(k, np.fft.rfftn(u))
+    assert_block(fft.inverse(k), u)
+
+
 class TestDefault:
     def test_on_devices_of_this_process(self, monkeypatch):
         monkeypatch.delenv("DECOMPOPS_BACKEND")
