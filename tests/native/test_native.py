@@ -87,11 +87,12 @@ def test_cudecomps_matrix():
     batch=st.integers(0, 3),
     threads=st.integers(1, 4),
     real=st.booleans(),
+    planning=st.sampled_from(["estimate", "measure"]),
 )
-def test_random_shapes(sizes, shape, batch, threads, real):
+def test_random_shapes(sizes, shape, batch, threads, real, planning):
     devices = jax.devices()[: int(np.prod(sizes))]
     mesh = jax.make_mesh(sizes, ("x", "y")[: len(sizes)], devices=devices)
-    backend = dops.Native(planning="estimate", threads=threads)
+    backend = dops.Native(planning=planning, threads=threads)
     fft = dops.FFT3D(mesh, shape=shape, pad=True, real=real, backend=backend)
     u = random_field((*[batch] * (batch > 0), *shape), np.float64 if real else np.complex128)
     k = fft(fft.decomposition.shard(u))
