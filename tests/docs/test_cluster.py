@@ -1,4 +1,7 @@
-"""Tests of the table of faults in docs/cluster.md, and of the defaults on this page. tests/mpi runs the script."""
+"""Tests of the table of faults in docs/cluster_faults.md, and of the defaults there and in docs/cluster.md.
+
+tests/mpi runs the script of the latter.
+"""
 
 import inspect
 import re
@@ -9,7 +12,7 @@ import decompops as dops
 from pages import ROOT
 
 
-TEXT = (ROOT / "docs/cluster.md").read_text()
+TEXT = "".join((ROOT / f"docs/{page}.md").read_text() for page in ("cluster", "cluster_faults"))
 
 
 def test_the_table_lists_the_tested_faults():

@@ -1,4 +1,4 @@
-"""Tests of faults between two hosts: what the ranks print, and the time to the end of the job. See docs/cluster.md."""
+"""Tests of faults between two hosts (docs/cluster_hosts.md): what the ranks print, and when the job ends."""
 
 import re
 from collections.abc import Iterator

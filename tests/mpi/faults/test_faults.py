@@ -1,6 +1,6 @@
 """Tests of faults in a job under `mpiexec`: the output of the job, its exit status, and the time to its end.
 
-`python tests/mpi/faults/test_faults.py` prints the table in docs/cluster.md.
+`python tests/mpi/faults/test_faults.py` prints the table in docs/cluster_faults.md.
 """
 
 import re
