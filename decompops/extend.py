@@ -1,8 +1,8 @@
 """The names that other packages build on: operators, bases, stages, backends, tuners and equations.
 
 All these names are defined elsewhere in the package. Other packages import from this module, because its names do not
-change. docs/extending.md has a complete example of each kind; `examples/extending` is an installable package with one
-of each.
+change. docs/extending.md lists the pages with a complete example of each kind; `examples/extending` is an installable
+package with one of each.
 
 - Operators made of stages: implement `AbstractPlanned.plan`, which returns a `Plan` over `Blocks`.
 - Other operators: implement `AbstractDerivable.apply` for each `Form`, or all of `AbstractOperator`. Layers and other

@@ -227,7 +227,8 @@ class Transform(AbstractTransform):
 
     Fields lie in the pencils of the last axis: every device holds this axis whole. Spectra lie in the pencils of the
     first axis. On a grid of three axes, these are z-pencils and x-pencils. `FFT` is a transform whose bases are all
-    `Fourier`. A basis of your own is a subclass of `decompops.extend.AbstractBasis`; docs/extending.md has an example.
+    `Fourier`. A basis of your own is a subclass of `decompops.extend.AbstractBasis`; docs/extending_equations.md has an
+    example.
 
     !!! example
 

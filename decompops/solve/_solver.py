@@ -39,7 +39,7 @@ IfUnconverged = Literal["raise", "warn", "return"]
 class AbstractSolver(AbstractOperator):
     """The solution of `operator(x) = b` by an iterative method, as an operator on b.
 
-    A subclass is a method: it implements `cycle`. docs/extending.md has an example.
+    A subclass is a method: it implements `cycle`. docs/extending_equations.md has an example.
 
     Each field of a batch is a system of its own, with its own steps. The padding of b is ignored, and so are the cells
     outside `operator.open_cells`, if the operator has this property; x is zero there. JAX differentiates

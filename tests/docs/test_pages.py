@@ -17,12 +17,14 @@ PAGES = [
 # The code of these pages is tested in files that are not named after the page.
 ELSEWHERE = {
     ("docs/cluster.md", blocks): "tests/mpi/parts.py",
-    ("docs/extending.md", blocks): "tests/examples/test_extending.py",
+    ("docs/extending_operators.md", blocks): "tests/examples/test_extending.py",
+    ("docs/extending_equations.md", blocks): "tests/examples/test_extending.py",
+    ("docs/extending_backends.md", blocks): "tests/examples/test_extending.py",
     ("docs/first_solve.md", scripts): "tests/docs/test_first_solve_on_processes.py",
     ("docs/multiprocess.md", scripts): "tests/multiprocess/test_multiprocess.py",
     ("docs/cluster.md", scripts): "tests/mpi/test_mpi.py",
 }
-# This command names a backend of the package that docs/extending.md describes.
+# This command names a backend of the package that docs/extending_backends.md describes.
 OF_A_PACKAGE = ["decompops", "selftest", "--backend", "ring"]
 
 

@@ -23,6 +23,7 @@ from pages import blocks
 
 extras = example.load("decompops_extras", "extending")
 FOLDER = example.EXAMPLES / "extending"
+PAGES = ("docs/extending_operators.md", "docs/extending_equations.md", "docs/extending_backends.md")
 SHAPE = (8, 8, 8)
 MESH = make_mesh((2, 2))
 DEC = dops.Decomposition(MESH, shape=SHAPE)
@@ -44,14 +45,13 @@ def test_nothing_private_is_imported():
 
 
 def test_the_guide_shows_what_is_tested():
-    guide = (example.EXAMPLES.parent / "docs" / "extending.md").read_text()
-    shown = re.findall(r"```python\n# decompops_extras/(\w+\.py)\n(.*?)\n```", guide, re.DOTALL)
-    assert len(shown) == 9 == len(blocks("docs/extending.md")) - 1  # One block shows the tuner, which is tested below.
-    for name, code in shown:
+    shown = [block for page in PAGES for block in blocks(page)]
+    (tuner,) = [block for block in shown if "class SquareMesh" in block]
+    shown.remove(tuner)
+    for block in shown:
+        name, code = re.fullmatch(r"# decompops_extras/(\w+\.py)\n(.*)", block, re.DOTALL).groups()
         assert code in (FOLDER / "decompops_extras" / name).read_text(), name
-    (tuner,) = re.findall(
-        r"```python\n(from dataclasses.*?class SquareMesh.*?)```", guide.partition("## A tuner")[2], re.DOTALL
-    )
+    assert len(shown) == 9
     names = {}
     exec(tuner, names)
     chosen = dops.autotune(SHAPE, devices=jax.devices()[:4], dtype=np.float32, backends=[names["SquareMesh"]()])
