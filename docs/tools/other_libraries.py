@@ -3,8 +3,9 @@
 python docs/tools/other_libraries.py            # writes the table into the page
 python docs/tools/other_libraries.py --check    # fails if the page has another table
 
-The script runs the code of the page on a mesh of Explicit axes and on a mesh of Auto axes. It then compiles each call
-of the table. Blocks whose library is not installed are left out, and so are their rows.
+The script runs the code of this page and of docs/training_and_sampling.md on a mesh of Explicit axes and on a mesh of
+Auto axes. It then compiles each call of the table. Blocks whose library is not installed are left out, and so are their
+rows.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from pages import blocks
 
 
 PAGE = Path(__file__).parents[1] / "other_libraries.md"
+PROGRAMS = ("docs/other_libraries.md", "docs/training_and_sampling.md")
 BEGIN, END = "<!-- table -->\n", "<!-- end of the table -->\n"
 LIBRARIES = ("diffrax", "lineax", "optimistix", "optax", "blackjax", "numpyro", "scipy")
 EXPLICIT, AUTO = (
@@ -41,12 +43,12 @@ EXPLICIT, AUTO = (
     'jax.make_mesh((2, 4), ("x", "y"), (jax.sharding.AxisType.Auto,) * 2)',
 )
 HEAD = """
-| call | as for one device, Auto mesh | as for one device, Explicit mesh | as on this page |
+| call | as for one device, Auto mesh | as for one device, Explicit mesh | as on these pages |
 |---|---|---|---|
 """
 SHARES = {Fraction(1): "the field", Fraction(1, 2): "half of the field", Fraction(1, 4): "a quarter of the field"}
-# Each row: what is called; the call for one device, if it is measured; the program of the page, and its arguments. All
-# are Python expressions in the names of the page.
+# Each row: what is called; the call for one device, if it is measured; the program of a page, and its arguments. All
+# are Python expressions in the names of the pages.
 ROWS = {
     "diffrax, adaptive steps": (
         """lambda u, d: dfx.diffeqsolve(
@@ -114,10 +116,16 @@ ROWS = {
 
 @cache
 def run(kind: str) -> dict[str, Any]:
-    """Run the code of the page on a mesh of `kind`, "Explicit" or "Auto", and return its names."""
+    """Run the code of both pages on meshes of `kind`, "Explicit" or "Auto", and return its names."""
+    first, second = (names_of(page, kind) for page in PROGRAMS)
+    return first | second
+
+
+def names_of(page: str, kind: str) -> dict[str, Any]:
+    """Run the code of a page, which needs no names of another page."""
     names: dict[str, Any] = {}
     skipped = False
-    for block in blocks("docs/other_libraries.md"):
+    for block in blocks(page):
         missing = [name for name in LIBRARIES if f"import {name}" in block and not find_spec(name)]
         skipped = skipped or bool(missing)
         try:

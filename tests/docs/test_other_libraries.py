@@ -1,4 +1,4 @@
-"""The code of docs/other_libraries.md on both kinds of meshes, and its table."""
+"""The code of docs/other_libraries.md and of its sibling on both kinds of meshes, and the table."""
 
 from pages import ROOT, blocks, check
 
@@ -46,5 +46,6 @@ with tool["cached_programs"]():
 
 
 def test_the_code_on_both_kinds_of_meshes_and_the_table():
-    assert len(blocks("docs/other_libraries.md")) == 10  # The script runs them.
+    pages = ("docs/other_libraries.md", "docs/training_and_sampling.md")
+    assert [len(blocks(page)) for page in pages] == [6, 5]  # The script runs them.
     check(CHECK, folder=ROOT)

@@ -21,6 +21,7 @@ ELSEWHERE = {
     ("docs/extending_equations.md", blocks): "tests/examples/test_extending.py",
     ("docs/extending_backends.md", blocks): "tests/examples/test_extending.py",
     ("docs/first_solve.md", scripts): "tests/docs/test_first_solve_on_processes.py",
+    ("docs/training_and_sampling.md", blocks): "tests/docs/test_other_libraries.py",
     ("docs/multiprocess.md", scripts): "tests/multiprocess/test_multiprocess.py",
     ("docs/cluster.md", scripts): "tests/mpi/test_mpi.py",
 }
