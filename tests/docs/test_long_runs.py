@@ -4,14 +4,13 @@ from pages import blocks, check
 
 
 CHECK = """
+from decompops import io
+
 assert (flow.steps, len(flow.times)) == (100, 21)
 np.testing.assert_allclose([flow.t, flow.observed[0]], [2.0, 0.125], rtol=1e-6)
 assert (np.diff(flow.observed) < 0).all()
-for path in ("run/000020.h5", "velocity.zarr"):
-    np.testing.assert_allclose((io.read(path).arrays["velocity"] ** 2).sum(0).mean() / 2, flow.observed[-1], rtol=1e-5)
-last = io.read("decay/000002.zarr").arrays["velocity"]
-np.testing.assert_allclose(last, 0.9**3 * vortex, atol=1e-5)
-np.testing.assert_allclose(state["u"], u)
+last = io.read("run/000020.h5").arrays["velocity"]
+np.testing.assert_allclose((last**2).sum(0).mean() / 2, flow.observed[-1], rtol=1e-5)
 """
 
 
