@@ -305,7 +305,7 @@ def _checksum_of_facts(facts: dict[str, Any]) -> int:
 def _checksums(arrays: Mapping[str, Any], layouts: Mapping[str, Layout | None]) -> dict[str, int | None]:
     """Return the checksum of each array, or `None` for an array whose mesh has no devices of this process."""
     # This function waits for each result before it starts the next program. On the CPU devices of one process, XLA can
-    # deadlock if more than 32 programs run at the same time (docs/caveats.md).
+    # deadlock if more than 32 programs run at the same time (docs/cpu.md).
     return {
         name: None
         if isinstance(array, Array) and not array.addressable_shards

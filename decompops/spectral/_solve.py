@@ -81,7 +81,7 @@ class InverseDivergence(AbstractSpectralOperator):
 
     For example, v is a force and f its source, or v is a displacement and f a density. The mean of f is ignored, and
     the mean of v is zero. The result is the `Gradient` of `Poisson`. In a mode with a Nyquist wavenumber, `∇·v` is
-    smaller than f: see "The Nyquist mode" in docs/real_and_complex.md.
+    smaller than f: see "The Nyquist mode" in docs/spectral_operators.md.
 
     **Arguments:**
 
@@ -102,7 +102,7 @@ class InverseCurl(AbstractSpectralOperator):
 
     For example, v is a velocity and w its vorticity (Biot and Savart), or v is a magnetic field and w its current. The
     mean of v is zero. In a mode with a Nyquist wavenumber, `∇×v` is smaller than w: see "The Nyquist mode" in
-    docs/real_and_complex.md.
+    docs/spectral_operators.md.
 
     **Arguments:**
 

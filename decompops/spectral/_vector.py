@@ -14,7 +14,7 @@ the wavenumbers `k`, with zero in place of Nyquist wavenumbers. Inverses divide 
 all wavenumbers, and never by q². For the mode (n/2, 1, 0), q² is one, but k² is `(n/2)² + 1`: a division by q² would
 amplify this mode. Only `Nabla.projection` and the pressure between walls divide by q², because they also multiply by q
 twice: the projection is orthogonal, and amplifies nothing. With k², the result would have a divergence. The table in
-docs/real_and_complex.md says which identities of vector calculus follow, and in which modes.
+docs/spectral_operators.md says which identities of vector calculus follow, and in which modes.
 """
 
 import functools
