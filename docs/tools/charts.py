@@ -1,4 +1,4 @@
-"""Draw the charts in docs/charts from the tables of docs/benchmarks.md, docs/performance.md and docs/tried_*.md.
+"""Draw the charts in docs/charts from the tables of docs/benchmarks*.md, docs/performance*.md and docs/tried_*.md.
 
 python docs/tools/charts.py            # draw all charts
 python docs/tools/charts.py --check    # fail if a chart shows other numbers than its table
@@ -51,39 +51,38 @@ class Chart:
     scale: Literal["log", "linear"] = "log"
 
 
-NATIVE, XLA, MPI = (
-    "One process: `Native()`",
-    "Eight virtual devices on two CPU cores: `XLA()`",
-    "Two processes: `MPI()`",
-)
+XLA, MPI, MORE, PAPER = "benchmarks_xla", "benchmarks_mpi", "benchmarks_mpi_exchanges", "benchmarks_paper"
+SOLVERS, WALLS, FILES = "benchmarks_solvers", "benchmarks_walls", "benchmarks_files"
 CELLS = "Planes, batches and cosines beside mpi4py-fft"
+HALOS = "Transposes and halo exchanges"
+OTHERS = "Other operators beside jaxDecomp"
 POISSON = "time relative to the periodic equation"
 STAGES = "XLA on CPUs, stage by stage"
 COSINES = "Cosine and sine transforms"
 PIECES = "Overlap: order and time"
 SCRATCH = "scratch: fields, or three spectra for the last two rows"
 ALL = (
-    Chart("native", "benchmarks", NATIVE, keys=2),
-    Chart("xla-256", "benchmarks", XLA, keys=3, series=3),
-    Chart("xla-192", "benchmarks", XLA, 1, keys=3, series=3),
-    Chart("xla-operators", "benchmarks", XLA, 2, label="time relative to jaxDecomp (below 1, decompops is faster)"),
-    Chart("mpi-transforms", "benchmarks", MPI, keys=2, series=5),
-    Chart("mpi-small", "benchmarks", MPI, 1, keys=2),
-    Chart("mpi-dtfft", "benchmarks", MPI, 2, keys=2),
-    Chart("mpi-operators", "benchmarks", MPI, 4, keys=2),
-    Chart("mpi-alone", "benchmarks", MPI, 6, label="ms", reference=None),
-    Chart("mpi4py-fft", "benchmarks", CELLS),
-    Chart("gpu-scratch", "benchmarks", "GPUs", label=SCRATCH, reference=None, scale="linear"),
-    Chart("solvers", "benchmarks", "Solvers", 1, keys=2, series=2, label="time relative to its FFTs, or to full FFTs"),
-    Chart("solvers-one-device", "benchmarks", "Solvers", 2, label="time relative to its FFTs, or to full FFTs"),
-    Chart("exponax", "benchmarks", "Solvers", 3),
-    Chart("exponax-loop", "benchmarks", "Solvers", 4),
-    Chart("training", "benchmarks", "A training step", keys=2, series=2),
-    Chart("walls", "benchmarks", "Between walls", 1, label=POISSON),
-    Chart("convection", "benchmarks", "Between walls", 2, label="time of a step relative to its transforms"),
-    Chart("dedalus", "benchmarks", "Between walls", 3, keys=2),
-    Chart("groups", "benchmarks", "Groups of devices", keys=2),
-    Chart("files", "benchmarks", "Files", label="bandwidth relative to NumPy's (above 1, decompops is faster)"),
+    Chart("native", "benchmarks", "One process: `Native()`", keys=2),
+    Chart("xla-256", XLA, "256³", keys=3, series=3),
+    Chart("xla-192", XLA, "192³", keys=3, series=3),
+    Chart("xla-operators", XLA, OTHERS, label="time relative to jaxDecomp (below 1, decompops is faster)"),
+    Chart("mpi-transforms", MPI, "Transforms of 256³", keys=2, series=5),
+    Chart("mpi-small", MPI, "Small grids", keys=2),
+    Chart("mpi-dtfft", MPI, "Beside dtFFT", keys=2),
+    Chart("mpi-operators", MORE, HALOS, keys=2),
+    Chart("mpi-alone", MORE, HALOS, 2, label="ms", reference=None),
+    Chart("mpi4py-fft", MORE, CELLS),
+    Chart("gpu-scratch", PAPER, "GPUs", label=SCRATCH, reference=None, scale="linear"),
+    Chart("solvers", SOLVERS, "Solvers", 1, keys=2, series=2, label="time relative to its FFTs, or to full FFTs"),
+    Chart("solvers-one-device", SOLVERS, "Solvers", 2, label="time relative to its FFTs, or to full FFTs"),
+    Chart("exponax", SOLVERS, "Solvers", 3),
+    Chart("exponax-loop", SOLVERS, "Solvers", 4),
+    Chart("training", SOLVERS, "A training step", keys=2, series=2),
+    Chart("walls", WALLS, "Poisson's equation", label=POISSON),
+    Chart("convection", WALLS, "Rayleigh–Bénard convection", label="time of a step relative to its transforms"),
+    Chart("dedalus", WALLS, "Beside Dedalus", keys=2),
+    Chart("groups", FILES, "Groups of devices", keys=2),
+    Chart("files", FILES, "Files", label="bandwidth relative to NumPy's (above 1, decompops is faster)"),
     Chart("stages", "performance", STAGES, series=1, label="passes over memory", reference=None, scale="linear"),
     Chart("limits", "performance", "A transform beside its limit", series=2, label="ms", reference=None),
     Chart("networks", "performance", "Networks", keys=2, label="time relative to full exchanges"),
@@ -96,12 +95,12 @@ ALL = (
     Chart("cosines", "tried_transforms", COSINES, 2, label="time relative to the real FFT, on 1, 2 and 4 devices"),
     Chart("calls", "performance", "Calls outside of `jax.jit`", label="time relative to a call under jax.jit"),
 )
-# Tables of docs/benchmarks.md that have numbers but no chart, as `(section, table)`, and the reason.
+# Tables of docs/benchmarks*.md that have numbers but no chart, as `(page, section, table)`, and the reason.
 WITHOUT = {
-    (MPI, 3): "its numbers are aims, beside text",
-    (MPI, 5): "what is sent is what is least possible, in every row",
-    ("On paper: 4096³ on 16×16 devices", 0): "each column has one number or two",
-    ("GPUs", 1): "its rows have different units",
+    (MPI, "Aims", 0): "its numbers are aims, beside text",
+    (MORE, HALOS, 1): "what is sent is what is least possible, in every row",
+    (PAPER, "On paper: 4096³ on 16×16 devices", 0): "each column has one number or two",
+    (PAPER, "GPUs", 1): "its rows have different units",
 }
 
 
@@ -212,15 +211,19 @@ def problems() -> list[str]:
             found.append(f"{chart.name}.svg shows other numbers than its table in docs/{chart.page}.md")
         if not re.search(rf"!\[[^\]]+\]\(charts/{chart.name}\.svg\)", text):
             found.append(f"docs/{chart.page}.md does not show {chart.name}.svg with an alternative text")
-    drawn_tables = {(chart.section, chart.table) for chart in ALL if chart.page == "benchmarks"}
-    numeric = _tables_with_numbers((DOCS / "benchmarks.md").read_text())
+    drawn_tables = {(chart.page, chart.section, chart.table) for chart in ALL}
+    numeric = {
+        (path.stem, section, table)
+        for path in DOCS.glob("benchmarks*.md")
+        for section, table in _tables_with_numbers(path.read_text())
+    }
     found += [
-        f'table {table} of "{section}" in docs/benchmarks.md has no chart: add one to `ALL`, or a reason to `WITHOUT`'
-        for section, table in sorted(numeric - drawn_tables - set(WITHOUT))
+        f'table {table} of "{section}" in docs/{page}.md has no chart: add one to `ALL`, or a reason to `WITHOUT`'
+        for page, section, table in sorted(numeric - drawn_tables - set(WITHOUT))
     ]
-    needless = set(WITHOUT) - (numeric - drawn_tables)
     found += [
-        f'`WITHOUT` names table {table} of "{section}", which has a chart or no numbers' for section, table in needless
+        f'`WITHOUT` names table {table} of "{section}" in docs/{page}.md, which has a chart or no numbers'
+        for page, section, table in set(WITHOUT) - (numeric - drawn_tables)
     ]
     return found
 
