@@ -85,7 +85,7 @@ ALL = (
     Chart("files", FILES, "Files", label="bandwidth relative to NumPy's (above 1, decompops is faster)"),
     Chart("stages", "performance", STAGES, series=1, label="passes over memory", reference=None, scale="linear"),
     Chart("limits", "performance", "A transform beside its limit", series=2, label="ms", reference=None),
-    Chart("networks", "performance", "Networks", keys=2, label="time relative to full exchanges"),
+    Chart("networks", "performance_exchanges", "Networks", keys=2, label="time relative to full exchanges"),
     Chart("overlap", "tried_exchanges", "Overlap: memory", label="scratch, blocks", reference=None),
     Chart("overlap-devices", "tried_exchanges", PIECES, label="time relative to n = 1"),
     Chart("overlap-memory", "tried_exchanges", "Overlap: memory", 1, label="MiB", reference=None),

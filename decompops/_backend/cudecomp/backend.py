@@ -51,8 +51,8 @@ class CuDecomp(AbstractBackend):
     - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. With more
         pieces, less work space is needed. Exchanges and transforms do not run at the same time.
     - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". XLA runs these
-        exchanges, not cuDecomp. `None` sends the field's dtype. docs/performance.md lists the bytes sent and the
-        rounding errors.
+        exchanges, not cuDecomp. `None` sends the field's dtype. docs/performance_exchanges.md lists the bytes sent and
+        the rounding errors.
 
     **Raises:** `ValueError` if an option has an unknown value; `TypeError` if `communicator` is not a string.
     """

@@ -40,7 +40,7 @@ class MPI(AbstractBackend):
     - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. One piece is
         exchanged while another piece is transformed.
     - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". `None` sends
-        the field's dtype. docs/performance.md lists the bytes sent and the rounding errors.
+        the field's dtype. docs/performance_exchanges.md lists the bytes sent and the rounding errors.
 
     **Raises:** `ValueError` if an option has an invalid value; `TypeError` if `communicator` is not a string.
     """

@@ -40,9 +40,9 @@ class XLA(AbstractBackend):
 
     - `overlap`: the number of pieces that each exchange, and the transforms next to it, are split into. XLA for GPUs
         exchanges one piece while it transforms another piece. With more pieces, complex transforms need less scratch
-        memory, but programs take longer to compile, above all for CPUs. See docs/performance.md.
+        memory, but programs take longer to compile, above all for CPUs. See docs/performance_exchanges.md.
     - `wire`: the narrower dtype that exchanges between pencils send: "float32", "bfloat16" or "float16". `None` sends
-        the field's dtype. docs/performance.md lists the bytes sent and the rounding errors.
+        the field's dtype. docs/performance_exchanges.md lists the bytes sent and the rounding errors.
 
     **Raises:** `ValueError` if an option has an invalid value.
     """
