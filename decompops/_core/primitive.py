@@ -1,7 +1,7 @@
 """The JAX primitive that runs every distributed operator, and its form for one block inside a `shard_map`.
 
 The only parameter of both primitives is a hashable `Call`. The rules for JAX's transformations are written once, in
-this file. docs/design.md explains why this is a primitive and not a `custom_vjp` or a bare `shard_map`.
+this file. docs/design_plans.md explains why this is a primitive and not a `custom_vjp` or a bare `shard_map`.
 """
 
 import functools

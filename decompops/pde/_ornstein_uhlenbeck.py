@@ -1,6 +1,6 @@
 """A random force on a flow, whose modes are Ornstein–Uhlenbeck processes.
 
-The processes are functions of a key and of the time. They have no state: see docs/design.md.
+The processes are functions of a key and of the time. They have no state: see docs/design_states.md.
 """
 
 import math

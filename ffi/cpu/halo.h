@@ -1,4 +1,4 @@
-// Which layers of a block go to which rank, by the rule in docs/design.md, "Halos as a rule about cells".
+// Which layers of a block go to which rank, by the rule in docs/design_exchanges.md, "Halos as a rule about cells".
 
 #pragma once
 

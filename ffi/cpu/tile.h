@@ -16,10 +16,10 @@
 namespace decompops {
 
 // FFTW is by far fastest if lines are contiguous, and the result goes to another array. A transpose while a tile is
-// loaded and stored costs less than strided lines in FFTW (docs/kernels.md). So a tile holds some lines, one after the
-// other. If their length is a power of two, gaps between the lines keep them from falling into the same cache set. If
-// lines are so short that a tile stays in the first level of the cache, FFTW is as fast on lines that lie side by side.
-// In this case, nothing is transposed.
+// loaded and stored costs less than strided lines in FFTW (docs/kernels_steps.md). So a tile holds some lines, one after
+// the other. If their length is a power of two, gaps between the lines keep them from falling into the same cache set.
+// If lines are so short that a tile stays in the first level of the cache, FFTW is as fast on lines that lie side by
+// side. In this case, nothing is transposed.
 constexpr Index kTileBytes = 256;  // bytes of one cell from each line of a tile: whole cache lines, and few pages
 constexpr Index kSideBySideBytes = 1 << 14;    // the largest tile of lines that lie side by side, for the first level
 constexpr Index kStridedBytes = 1 << 15;       // the most bytes from the first to the last cell of a line in place

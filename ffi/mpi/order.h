@@ -18,8 +18,8 @@
 namespace decompops::mpi {
 
 // Decides which call comes next, in the same way on all ranks of a mesh: the first rank announces its calls in the order
-// in which they reach it, and a tree of ranks passes the announcements on (docs/kernels_mpi.md). Only the thread that
-// runs calls uses this object, except for `announcements`.
+// in which they reach it, and a tree of ranks passes the announcements on (docs/kernels_mpi_order.md). Only the thread
+// that runs calls uses this object, except for `announcements`.
 class Order {
  public:
   // Returns whether a program of this process has the call.
