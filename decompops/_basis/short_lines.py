@@ -1,7 +1,7 @@
 """Cosine and sine transforms of short lines, up to a few hundred points, as products with matrices in JAX.
 
 The product takes `n²` operations for a line of `n` points, but only one pass over memory, along any axis. Up to
-`LONGEST` points, the product takes less time than an FFT, whatever the factors of `n` are (docs/tried_transforms.md).
+`LONGEST` points, the product takes less time than an FFT, whatever the factors of `n` are (docs/tried_cosines.md).
 """
 
 import jax.numpy as jnp

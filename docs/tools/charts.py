@@ -58,7 +58,6 @@ HALOS = "Transposes and halo exchanges"
 OTHERS = "Other operators beside jaxDecomp"
 POISSON = "time relative to the periodic equation"
 STAGES = "XLA on CPUs, stage by stage"
-COSINES = "Cosine and sine transforms"
 PIECES = "Overlap: order and time"
 SCRATCH = "scratch: fields, or three spectra for the last two rows"
 ALL = (
@@ -86,13 +85,13 @@ ALL = (
     Chart("stages", "performance", STAGES, series=1, label="passes over memory", reference=None, scale="linear"),
     Chart("limits", "performance", "A transform beside its limit", series=2, label="ms", reference=None),
     Chart("networks", "performance_exchanges", "Networks", keys=2, label="time relative to full exchanges"),
-    Chart("overlap", "tried_exchanges", "Overlap: memory", label="scratch, blocks", reference=None),
-    Chart("overlap-devices", "tried_exchanges", PIECES, label="time relative to n = 1"),
-    Chart("overlap-memory", "tried_exchanges", "Overlap: memory", 1, label="MiB", reference=None),
-    Chart("overlap-ranks", "tried_exchanges", PIECES, 1, label="time relative to n = 1"),
+    Chart("overlap", "tried_overlap", "Overlap: memory", label="scratch, blocks", reference=None),
+    Chart("overlap-devices", "tried_overlap", PIECES, label="time relative to n = 1"),
+    Chart("overlap-memory", "tried_overlap", "Overlap: memory", 1, label="MiB", reference=None),
+    Chart("overlap-ranks", "tried_overlap", PIECES, 1, label="time relative to n = 1"),
     Chart("fft-libraries", "tried_transforms", "FFTW, MKL and DUCC", label="GFlop/s", reference=None),
-    Chart("short-lines", "tried_transforms", COSINES, keys=2, label="time of the product relative to the FFT"),
-    Chart("cosines", "tried_transforms", COSINES, 2, label="time relative to the real FFT, on 1, 2 and 4 devices"),
+    Chart("short-lines", "tried_cosines", "Short lines", keys=2, label="time of the product relative to the FFT"),
+    Chart("cosines", "tried_cosines", "Long lines", 1, label="time relative to the real FFT, on 1, 2 and 4 devices"),
     Chart("calls", "performance", "Calls outside of `jax.jit`", label="time relative to a call under jax.jit"),
 )
 # Tables of docs/benchmarks*.md that have numbers but no chart, as `(page, section, table)`, and the reason.
