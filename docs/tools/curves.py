@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from decompops import particles, pde, spectral
 from scipy.special import erf
-from svg import CELL, COLOURS, FAINT, INK, PADDING, borders, label, owners_of, picture, square
+from svg import CELL, COLOURS, FAINT, INK, PADDING, borders, label, line, owners_of, picture, square
 
 
 def draw() -> dict[str, str]:
@@ -30,13 +30,13 @@ def open_box() -> str:
     x = np.arange(n) * 2 / n - 1
     r = np.sqrt((x[:, None, None] - place) ** 2 + x[:, None] ** 2 + x**2)
     density = -jnp.asarray(np.exp(-(r**2) / (2 * width**2)) / (2 * np.pi * width**2) ** 1.5)
-    line = lambda field: np.asarray(field)[:, n // 2, n // 2]
+    middle = lambda field: np.asarray(field)[:, n // 2, n // 2]
     curves = {
-        "periodic box: `spectral.Poisson`": line(spectral.Poisson(fft)(density)),
-        "open space: `spectral.Convolution`": line(spectral.Convolution(fft, spectral.PoissonKernel())(density)),
+        "periodic box: `spectral.Poisson`": middle(spectral.Poisson(fft)(density)),
+        "open space: `spectral.Convolution`": middle(spectral.Convolution(fft, spectral.PoissonKernel())(density)),
     }
     # The exact potential of a Gaussian charge.
-    near = np.maximum(line(r), 1e-9)
+    near = np.maximum(middle(r), 1e-9)
     exact = erf(near / (np.sqrt(2) * width)) / (4 * np.pi * near)
     left, top, wide, high = 50, 60, 600, 230
     across, up = (lambda s: left + wide * (s + 1) / 2), (lambda s: top + high * (0.62 - s) / 0.66)
@@ -47,8 +47,7 @@ def open_box() -> str:
     ]
     for i, (name, values) in enumerate(curves.items()):
         colour = COLOURS[(5, 1)[i]]
-        points = "L".join(f"{across(s):.1f} {up(value):.1f}" for s, value in zip(x, values))
-        parts.append(f'<path d="M{points}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
+        parts.append(line([(across(s), up(value)) for s, value in zip(x, values)], colour))
         y = top + 20 + 30 * i
         parts.append(f'<path d="M{left} {y}h30" stroke="{colour}" stroke-width="2.5"/>')
         parts.append(label(left + 40, y + 6, name.replace("`", ""), 17, "start"))
@@ -88,8 +87,7 @@ def orders() -> str:
         errors = [np.abs(at_1(solver, n) - exact).max() for solver, n in zip(solvers, counts)]
         colour, name = COLOURS[(5, 7, 2, 0)[i]], "IMEXRK" if order == 3 else f"ETDRK, order {order}"
         points = [(across(1 / n), up(error)) for n, error in zip(counts, errors)]
-        line = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-        parts.append(f'<path d="M{line}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
+        parts.append(line(points, colour))
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in points]
         y = top + 20 + 34 * i
         parts += [f'<path d="M460 {y}h30" stroke="{colour}" stroke-width="2.5"/>', label(500, y + 6, name, 17, "start")]

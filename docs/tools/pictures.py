@@ -14,6 +14,7 @@ from pathlib import Path
 import curves
 import decompops as dops
 import diagrams
+import fields
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -73,6 +74,7 @@ def draw() -> dict[str, str]:
         "equations.svg": equations(),
         **diagrams.draw(mesh),
         **curves.draw(),
+        **fields.draw(),
     }
 
 

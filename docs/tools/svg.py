@@ -1,4 +1,6 @@
-"""Parts of the pictures: parts of a cube, cells in the colours of their devices, texts and arrows, as SVG."""
+"""Parts of the pictures: cubes, cells in the colours of their devices, images, lines, texts and arrows, as SVG."""
+
+import itertools
 
 import jax
 import numpy as np
@@ -7,6 +9,18 @@ import numpy as np
 # One colour for each device: blue where x = 0 on the mesh, orange where x = 1.
 COLOURS = ("#08519c", "#2f7fc0", "#6aaed6", "#b5d4ea", "#a63603", "#e6550d", "#fd9243", "#fdc692")
 INK, FAINT, PADDING = "#222", "#999", "#e4e4e4"
+
+
+def _finer(colours: tuple[str, ...]) -> tuple[str, ...]:
+    """Colours, with the mean of each two neighbours between them."""
+    rgb = np.array([list(bytes.fromhex(colour[1:])) for colour in colours])
+    all_rgb = np.insert(rgb, range(1, len(rgb)), (rgb[1:] + rgb[:-1]) // 2, axis=0)
+    return tuple("#" + bytes(one.tolist()).hex() for one in all_rgb)
+
+
+# Colours of numbers: from negative to positive ones with zero in the middle, and from zero upwards.
+SIGNED = _finer((*COLOURS[:4], "#f4f4f4", *COLOURS[:3:-1]))
+UPWARDS = SIGNED[len(SIGNED) // 2 :: -1]
 # The axes x, y, z of a cube point in these directions on the screen, so the face at the end of each axis is visible.
 DIRECTIONS = np.array([(-0.42, 0.36), (0.86, 0.3), (0.0, -1.0)])
 SIDE, GAP, CELL = 118, 0.06, 20
@@ -114,8 +128,34 @@ def square(x: float, y: float) -> str:
     return f"M{x:g} {y:g}h{CELL}v{CELL}h-{CELL}z"
 
 
+def image(values: np.ndarray, left: float, top: float, side: float, limits: tuple[float, float], colours) -> str:
+    """Numbers as squares, in as many colours as `colours` has; the first axis goes down, the second to the right."""
+    low, high = limits
+    levels = np.clip((values - low) / (high - low) * len(colours), 0, len(colours) - 1).astype(int)
+    paths = [""] * len(colours)
+    for i, row in enumerate(levels):
+        starts = [0, *np.flatnonzero(np.diff(row)) + 1, len(row)]
+        for j, end in itertools.pairwise(starts):
+            length = side * (end - j)
+            paths[row[j]] += f"M{left + side * j:g} {top + side * i:g}h{length:g}v{side:g}h-{length:g}z"
+    # Without smooth edges, no lines are visible between squares of the same colour.
+    parts = [f'<path d="{path}" fill="{colour}"/>' for path, colour in zip(paths, colours) if path]
+    return f'<g shape-rendering="crispEdges">{"".join(parts)}</g>'
+
+
+def frame(left: float, top: float, width: float, height: float) -> str:
+    at = f'x="{left:g}" y="{top:g}" width="{width:g}" height="{height:g}"'
+    return f'<rect {at} fill="none" stroke="{INK}"/>'
+
+
+def line(points, colour: str) -> str:
+    path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+    return f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2.5"/>'
+
+
 def arrow(x: float, y: float, end: float) -> str:
-    return f'<path d="M{x} {y}H{end}m-9 -6l9 6l-9 6" fill="none" stroke="{INK}" stroke-width="2"/>'
+    head = "m-9 -6l9 6l-9 6" if end > x else "m9 -6l-9 6l9 6"
+    return f'<path d="M{x} {y}H{end}{head}" fill="none" stroke="{INK}" stroke-width="2"/>'
 
 
 def box(x: float, y: float, name: str, colour: int, width: float = 210) -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import runpy
 import subprocess
 import sys
 
@@ -9,6 +10,9 @@ import numpy as np
 from decompops import pde
 
 from pages import ROOT
+
+
+SVG = runpy.run_path(str(ROOT / "docs/tools/svg.py"))
 
 
 def test_the_committed_pictures_are_those_that_the_script_draws():
@@ -71,6 +75,34 @@ def test_the_reach_of_two_layers():
     text = (ROOT / "docs/pictures/reach.svg").read_text()
     reached = re.findall(r'<path d="([^"]*)" fill="#\w+" fill-opacity="1"', text)
     assert sum(path.count("M") for path in reached) == 5 * 5 + 7 * 7
+
+
+def test_the_modes_of_the_points_are_sums_of_numpy():
+    """The picture has the points to a tenth of a pixel, and a colour for each of the modes."""
+    text = (ROOT / "docs/pictures/points.svg").read_text()
+    circles = np.array(re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', text), float)
+    x = (circles - (20, 60)) * (1, -1) * 2 * np.pi / 288 + (0, 2 * np.pi)
+    k = np.arange(-8, 8)
+    phases = [np.exp(-1j * k * x[:, axis, None]) for axis in (0, 1)]
+    expected = np.abs(np.einsum("j,jk,jl->kl", np.cos(x @ (3, 2)), *phases)) / len(x)
+    assert len(x) == 300
+    assert np.argwhere(expected > 0.3).tolist() == [[5, 6], [11, 10]]
+    shown = image(text, left=410, top=60, side=18, size=16, colours=SVG["UPWARDS"]).T[:, ::-1]
+    # A colour stands for an interval of a ninth of 0.5.
+    inner = np.s_[1:, 1:]  # The modes with k = -8 are means with those of k = 8.
+    assert np.abs((shown + 0.5) * 0.5 / 9 - expected)[inner].max() < 0.5 * 0.5 / 9 + 0.005
+
+
+def image(text: str, left: float, top: float, side: float, size: int, colours: tuple[str, ...]) -> np.ndarray:
+    """Return the number of the colour of each square of the image at (left, top), of size * size squares."""
+    levels = np.full((size, size), -1)
+    for path, colour in re.findall(r'<path d="([^"]*)" fill="(#\w+)"/>', text):
+        for x, y, length in re.findall(rf"M([\d.]+) ([\d.]+)h([\d.]+)v{side:g}h", path):
+            row, column = (round((float(at) - start) / side) for at, start in ((y, top), (x, left)))
+            if 0 <= row < size and 0 <= column < size:
+                levels[row, column : column + round(float(length) / side)] = colours.index(colour)
+    assert levels.min() >= 0
+    return levels
 
 
 def texts(name: str) -> list[str]:
