@@ -8,6 +8,8 @@ import sys
 
 import numpy as np
 from decompops import pde
+from scipy import sparse
+from scipy.sparse.linalg import spsolve
 
 from pages import ROOT
 
@@ -91,6 +93,31 @@ def test_the_modes_of_the_points_are_sums_of_numpy():
     # A colour stands for an interval of a ninth of 0.5.
     inner = np.s_[1:, 1:]  # The modes with k = -8 are means with those of k = 8.
     assert np.abs((shown + 0.5) * 0.5 / 9 - expected)[inner].max() < 0.5 * 0.5 / 9 + 0.005
+
+
+def test_the_conductivity_and_its_potential_fulfil_their_equation():
+    """Differences of second order, solved by SciPy, give the potential that the picture shows."""
+    n, side = 36, 6
+    text = (ROOT / "docs/pictures/conductivity.svg").read_text()
+    x, y = np.meshgrid(*2 * [2 * np.pi * np.arange(n) / n], indexing="ij")
+    bump = lambda at, to: np.exp(-3 * (2 - np.cos(x - at) - np.cos(y - to)))
+    log_a = bump(1.6, 2.4) - 1.2 * bump(4.6, 3.9)
+    matrix = sparse.csr_array((n * n, n * n))
+    for axis in (0, 1):
+        forward = np.roll(np.eye(n), 1, axis=1) - np.eye(n)
+        slope = sparse.kron(*((forward, np.eye(n)) if axis == 0 else (np.eye(n), forward))).tocsr()
+        at_faces = 10 ** ((log_a + np.roll(log_a, -1, axis)) / 2)
+        matrix = matrix - slope.T @ sparse.diags_array(at_faces.ravel()) @ slope * (n / (2 * np.pi)) ** 2
+    # The equation leaves the mean free: the first equation becomes u = 0 there.
+    matrix, f = matrix.tolil(), np.cos(x).ravel()
+    matrix[0], f[0] = 0, 0
+    matrix[0, 0] = 1
+    u = spsolve(matrix.tocsc(), f).reshape(n, n)
+    for i, expected in enumerate((log_a, -np.cos(x), u - u.mean())):
+        shown = image(text, 12 + 232 * i, 50, side, n, SVG["SIGNED"]).T[:, ::-1]
+        width = 2.4 / len(SVG["SIGNED"])
+        error = np.clip(expected, -1.2, 1.2) - (-1.2 + (shown + 0.5) * width)
+        assert np.abs(error).max() < width / 2 + (0.05 if i == 2 else 1e-9)
 
 
 def image(text: str, left: float, top: float, side: float, size: int, colours: tuple[str, ...]) -> np.ndarray:
