@@ -1,4 +1,4 @@
-"""Pictures of numbers for the pages: potentials in a box, errors of integrators, stored modes, and points on a grid.
+"""Pictures of numbers for the pages: potentials, errors, residuals, stored modes, and points on a grid.
 
 `python docs/tools/pictures.py` draws them. All numbers come from real operators.
 """
@@ -7,7 +7,7 @@ import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
-from decompops import particles, pde, spectral
+from decompops import finite_volume, particles, pde, solve, spectral
 from scipy.special import erf
 from svg import CELL, COLOURS, FAINT, INK, PADDING, borders, label, line, owners_of, picture, square
 
@@ -20,6 +20,7 @@ def draw() -> dict[str, str]:
             "orders.svg": orders(),
             "half_spectrum.svg": half_spectrum(),
             "window.svg": window(),
+            "cycles.svg": cycles(),
         }
 
 
@@ -154,6 +155,49 @@ def window() -> str:
         at = f'cx="{left + CELL * (y + 0.5):.1f}" cy="{top + CELL * (x + 0.5):.1f}"'
         parts.append(f'<circle {at} r="4.5" fill="{colours[owner]}" stroke="{INK}"/>')
     return picture(690, top + CELL * 12 + 25, parts)
+
+
+def cycles() -> str:
+    """The residual of conjugate gradients without and with multigrid, and of cycles of multigrid alone."""
+    n, steps = 96, 30
+    dec = dops.Decomposition(_one_device(), shape=(n, n), backend=dops.XLA())
+    x, y = np.meshgrid(*2 * [2 * np.pi * np.arange(n) / n], indexing="ij")
+
+    @jax.jit
+    def residuals(a, f):
+        operator = finite_volume.Diffusion(dec, a, boundary="dirichlet")
+        multigrid = solve.Multigrid(operator, anisotropy=(1, 1))
+
+        def cycle(u, _):
+            residual = f - operator(u)
+            return u + multigrid(residual), jnp.linalg.norm(residual) / jnp.linalg.norm(f)
+
+        # Later residuals of conjugate gradients alone depend on rounding.
+        options = {"rtol": 1e-8, "max_steps": steps, "if_unconverged": "return"}
+        return {
+            "conjugate gradients alone": solve.CG(operator, **options).solve(f).residuals,
+            "cycles of multigrid alone": jax.lax.scan(cycle, jnp.zeros_like(f), length=steps)[1],
+            "conjugate gradients with multigrid": solve.CG(operator, multigrid, **options).solve(f).residuals,
+        }
+
+    found = residuals(np.exp(np.sin(x) * np.cos(y)), np.random.default_rng(0).standard_normal(dec.shape))
+    left, top, wide, high = 90, 60, 570, 270
+    across, up = (lambda k: left + wide * k / steps), (lambda e: top + high * (1 - np.log10(e)) / 10)
+    parts = [label(20, 32, "Residual against the number of steps, 96² cells", 19, "start")]
+    for power in range(-8, 1, 4):
+        y = up(10.0**power)
+        parts.append(f'<path d="M{left} {y:.1f}h{wide}" stroke="{FAINT}" stroke-width="0.6"/>')
+        parts.append(label(left - 8, y + 6, f"1e{power:d}" if power else "1", 17, "end"))
+    parts += [label(across(k), top + high + 24, str(k), 17) for k in range(0, steps + 1, 10)]
+    for i, (name, colour) in enumerate(zip(sorted(found), (COLOURS[5], COLOURS[0], COLOURS[2]))):
+        values = np.asarray(found[name])
+        last = np.argmax(values <= 1e-8) or steps
+        points = [(across(k), up(value)) for k, value in enumerate(values[: last + 1])]
+        parts.append(line(points, colour))
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in points]
+        y = top + 160 + 32 * i
+        parts += [line([(350, y), (380, y)], colour), label(390, y + 6, name, 17, "start")]
+    return picture(690, top + high + 40, parts)
 
 
 def _one_device() -> jax.sharding.Mesh:

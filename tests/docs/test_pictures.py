@@ -9,7 +9,7 @@ import sys
 import numpy as np
 from decompops import pde
 from scipy import sparse
-from scipy.sparse.linalg import spsolve
+from scipy.sparse.linalg import cg, spsolve
 
 from pages import ROOT
 
@@ -118,6 +118,36 @@ def test_the_conductivity_and_its_potential_fulfil_their_equation():
         width = 2.4 / len(SVG["SIGNED"])
         error = np.clip(expected, -1.2, 1.2) - (-1.2 + (shown + 0.5) * width)
         assert np.abs(error).max() < width / 2 + (0.05 if i == 2 else 1e-9)
+
+
+def test_the_residuals_of_conjugate_gradients_are_those_of_scipy():
+    n, steps = 96, 30
+    text = (ROOT / "docs/pictures/cycles.svg").read_text()
+    found = {}
+    for x, y, colour in re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="4" fill="(#\w+)"', text):
+        found.setdefault(colour, []).append((round((float(x) - 90) / 570 * steps), 1 - (float(y) - 60) / 27))
+    alone, with_multigrid, cycles = (np.array(curve) for curve in found.values())
+    x, y = np.meshgrid(*2 * [2 * np.pi * np.arange(n) / n], indexing="ij")
+    a = np.exp(np.sin(x) * np.cos(y))
+    # From one centre to the next there are two half cells; from a wall to a centre there is one.
+    resistances = [(1 / a + np.roll(1 / a, 1, axis)) / 2 for axis in (0, 1)]
+    matrix = sparse.csr_array((n * n, n * n))
+    for axis, inner in enumerate(resistances):
+        across, wall = np.moveaxis(inner, axis, 0), np.moveaxis(1 / a, axis, 0) / 2
+        faces = np.moveaxis(1 / np.concatenate([wall[:1], across[1:], wall[-1:]]), 0, axis)
+        slope = sparse.diags_array([np.ones(n), -np.ones(n)], offsets=[0, -1], shape=(n + 1, n))
+        factors = (slope, sparse.eye_array(n)) if axis == 0 else (sparse.eye_array(n), slope)
+        whole = sparse.kron(*factors).tocsr()
+        matrix = matrix + whole.T @ sparse.diags_array(faces.ravel()) @ whole
+    f = np.random.default_rng(0).standard_normal(n * n)
+    expected = [1.0]
+    record = lambda u: expected.append(np.linalg.norm(f - matrix @ u) / np.linalg.norm(f))
+    cg(matrix, f, rtol=1e-12, maxiter=steps, callback=record)
+    assert alone[:, 0].tolist() == list(range(steps + 1))
+    np.testing.assert_allclose(alone[:, 1], np.log10(expected), atol=0.005)  # A tenth of a pixel is 0.004.
+    assert len(with_multigrid) == 8
+    assert len(cycles) == 11
+    assert max(with_multigrid[-1, 1], cycles[-1, 1]) <= -8
 
 
 def image(text: str, left: float, top: float, side: float, size: int, colours: tuple[str, ...]) -> np.ndarray:
