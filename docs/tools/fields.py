@@ -1,13 +1,14 @@
-"""Pictures of fields for the pages: points and their modes, and a potential that a coefficient bends.
+"""Pictures of fields for the pages: points and their modes, a potential that a coefficient bends, a body in a flow.
 
 `python docs/tools/pictures.py` draws them. All numbers come from real operators.
 """
 
 import decompops as dops
 import jax
+import jax.numpy as jnp
 import numpy as np
-from decompops import particles, solve, spectral
-from svg import INK, SIGNED, UPWARDS, arrow, frame, image, label, picture
+from decompops import particles, pde, solve, spectral
+from svg import COLOURS, INK, SIGNED, UPWARDS, arrow, frame, image, label, picture
 
 
 def draw() -> dict[str, str]:
@@ -16,6 +17,7 @@ def draw() -> dict[str, str]:
         return {
             "points.svg": points(),
             "conductivity.svg": conductivity(),
+            "body.svg": body(),
         }
 
 
@@ -58,8 +60,8 @@ def conductivity() -> str:
     x, y = np.meshgrid(*2 * [2 * np.pi * np.arange(n) / n], indexing="ij")
     bump = lambda at, to: np.exp(-3 * (2 - np.cos(x - at) - np.cos(y - to)))
     a = 10 ** (bump(1.6, 2.4) - 1.2 * bump(4.6, 3.9))
-    operator = spectral.VariableLaplacian(fft, jax.numpy.asarray(a))
-    f = jax.numpy.asarray(np.cos(x))
+    operator = spectral.VariableLaplacian(fft, jnp.asarray(a))
+    f = jnp.asarray(np.cos(x))
     constant = np.asarray(spectral.Poisson(fft)(f))
     solution = np.asarray(solve.CG(operator, operator.approximate_inverse, rtol=1e-10)(f))
     parts = []
@@ -70,6 +72,43 @@ def conductivity() -> str:
         parts += [label(left, 34, title, 19, "start"), image(values.T[::-1], left, top, side, (-limit, limit), SIGNED)]
         parts.append(frame(left, top, side * n, side * n))
     return picture(704, top + side * n + 14, parts)
+
+
+def body() -> str:
+    """The speed of a flow around a cylinder that a force keeps at rest."""
+    cells, radius, (x0, y0), dt = 8, 0.5, (2.0, 2.5), 0.05
+    fastest = 1.4
+    box = dops.Box((10.0, 5.0))
+    fft = dops.FFT(_one_device(), shape=(10 * cells, 5 * cells), real=True, box=box, backend=dops.XLA())
+    x, y = fft.coordinates()
+    cylinder = pde.Penalisation(fft, lambda x, y: jnp.hypot(x - x0, y - y0) - radius, viscosity=1 / 40)
+    # The box is periodic. Behind the part that is drawn, a force brings the flow back to its speed.
+    sponge = jnp.sin(jnp.pi * jnp.clip((x - 7.5) / 2.5, 0, 1)) ** 2 + 0 * y
+    onwards = pde.Penalisation(fft, sponge, time=0.25, value=(1.0, 0.0))
+    equation = pde.NavierStokes(fft, 1 / 40, forcing=(cylinder, onwards))
+    solver = pde.ETDRK(equation, dt, order=3)
+    start = equation.state(jnp.stack([jnp.ones(fft.decomposition.shape), jnp.zeros(fft.decomposition.shape)]))
+    end = jax.jit(lambda u: jax.lax.fori_loop(0, 240, lambda i, u: solver.step(i * dt, u), u))(start)
+    speed = np.hypot(*np.asarray(equation.fields(end)))[: 15 * cells // 2].T[::-1]
+    left, top, side = 20, 50, 8
+    high, wide = (side * n for n in speed.shape)
+    at = f'cx="{left + side * (cells * x0 + 0.5):g}" cy="{top + high - side * (cells * y0 + 0.5):g}"'
+    parts = [
+        label(left, 34, "Speed of a flow from the left around a body", 19, "start"),
+        image(speed, left, top, side, (0, fastest), UPWARDS),
+        f'<circle {at} r="{side * cells * radius:g}" fill="none" stroke="{COLOURS[5]}" stroke-width="2.5"/>',
+        frame(left, top, wide, high),
+    ]
+    key = 24
+    parts.append(image(np.arange(len(UPWARDS))[::-1, None], 530, top + 10, key, (0, len(UPWARDS)), UPWARDS))
+    parts.append(frame(530, top + 10, key, key * len(UPWARDS)))
+    for share, text in ((0, f"{fastest}"), (1 - 1 / fastest, "1.0: far away"), (1, "0.0: at rest")):
+        parts.append(label(562, top + 16 + key * len(UPWARDS) * share, text, 16, "start"))
+    parts.append(
+        f'<circle cx="542" cy="{top + high - 22}" r="10" fill="none" stroke="{COLOURS[5]}" stroke-width="2.5"/>'
+    )
+    parts.append(label(562, top + high - 16, "distance = 0", 16, "start"))
+    return picture(720, top + high + 20, parts)
 
 
 def _one_device() -> jax.sharding.Mesh:

@@ -89,7 +89,7 @@ def test_the_modes_of_the_points_are_sums_of_numpy():
     expected = np.abs(np.einsum("j,jk,jl->kl", np.cos(x @ (3, 2)), *phases)) / len(x)
     assert len(x) == 300
     assert np.argwhere(expected > 0.3).tolist() == [[5, 6], [11, 10]]
-    shown = image(text, left=410, top=60, side=18, size=16, colours=SVG["UPWARDS"]).T[:, ::-1]
+    shown = image(text, left=410, top=60, side=18, size=(16, 16), colours=SVG["UPWARDS"]).T[:, ::-1]
     # A colour stands for an interval of a ninth of 0.5.
     inner = np.s_[1:, 1:]  # The modes with k = -8 are means with those of k = 8.
     assert np.abs((shown + 0.5) * 0.5 / 9 - expected)[inner].max() < 0.5 * 0.5 / 9 + 0.005
@@ -114,7 +114,7 @@ def test_the_conductivity_and_its_potential_fulfil_their_equation():
     matrix[0, 0] = 1
     u = spsolve(matrix.tocsc(), f).reshape(n, n)
     for i, expected in enumerate((log_a, -np.cos(x), u - u.mean())):
-        shown = image(text, 12 + 232 * i, 50, side, n, SVG["SIGNED"]).T[:, ::-1]
+        shown = image(text, 12 + 232 * i, 50, side, (n, n), SVG["SIGNED"]).T[:, ::-1]
         width = 2.4 / len(SVG["SIGNED"])
         error = np.clip(expected, -1.2, 1.2) - (-1.2 + (shown + 0.5) * width)
         assert np.abs(error).max() < width / 2 + (0.05 if i == 2 else 1e-9)
@@ -150,13 +150,28 @@ def test_the_residuals_of_conjugate_gradients_are_those_of_scipy():
     assert max(with_multigrid[-1, 1], cycles[-1, 1]) <= -8
 
 
-def image(text: str, left: float, top: float, side: float, size: int, colours: tuple[str, ...]) -> np.ndarray:
-    """Return the number of the colour of each square of the image at (left, top), of size * size squares."""
-    levels = np.full((size, size), -1)
+def test_the_flow_rests_in_the_body_and_is_symmetric():
+    text = (ROOT / "docs/pictures/body.svg").read_text()
+    speed = image(text, left=20, top=50, side=8, size=(40, 60), colours=SVG["UPWARDS"])[::-1].T
+    (x, y, radius), _ = (map(float, at) for at in re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="([\d.]+)"', text))
+    centres = np.stack(np.meshgrid(24 + 8 * np.arange(60), 366 - 8 * np.arange(40), indexing="ij"))
+    distance = np.hypot(centres[0] - x, centres[1] - y)
+    assert (speed[distance < radius - 8] == 0).all()
+    # The points j and -j, about the point 20 of the body, have the same speed.
+    np.testing.assert_array_equal(speed[:, 20:], speed[:, 20:0:-1])
+    before, behind = speed[2, 20], speed[45, 20]
+    assert behind < before <= speed[2].max() < speed[20].max()
+
+
+def image(
+    text: str, left: float, top: float, side: float, size: tuple[int, int], colours: tuple[str, ...]
+) -> np.ndarray:
+    """Return the number of the colour of each square of the image at (left, top), which has `size` squares."""
+    levels = np.full(size, -1)
     for path, colour in re.findall(r'<path d="([^"]*)" fill="(#\w+)"/>', text):
         for x, y, length in re.findall(rf"M([\d.]+) ([\d.]+)h([\d.]+)v{side:g}h", path):
             row, column = (round((float(at) - start) / side) for at, start in ((y, top), (x, left)))
-            if 0 <= row < size and 0 <= column < size:
+            if 0 <= row < size[0] and 0 <= column < size[1]:
                 levels[row, column : column + round(float(length) / side)] = colours.index(colour)
     assert levels.min() >= 0
     return levels
