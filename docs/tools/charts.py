@@ -1,4 +1,4 @@
-"""Draw the charts in docs/charts from the tables of docs/benchmarks*.md, docs/performance*.md and docs/tried_*.md.
+"""Draw the charts in docs/charts from tables of the pages, above all of docs/benchmarks*.md and docs/performance*.md.
 
 python docs/tools/charts.py            # draw all charts
 python docs/tools/charts.py --check    # fail if a chart shows other numbers than its table
@@ -34,10 +34,11 @@ class Chart:
     - `name`: the file in docs/charts, without `.svg`.
     - `page`, `section`, `table`: the page, its heading, and the number of the table below this heading, from 0.
     - `keys`: the number of columns, from the left, that name a row.
-    - `series`: the number of columns to draw, counted after these `keys`; `None` for all columns.
+    - `series`: the number of columns to draw, counted after these `keys`, or their names; `None` for all columns.
     - `label`: the label of the axis of numbers.
     - `reference`: where a line is drawn; `None` for no line.
-    - `scale`: the scale of the axis of numbers, "log" or, for numbers that may be zero, "linear".
+    - `scale`: the scale of the axis of numbers, "log" or, for numbers that may be zero, "linear" or "symlog", which is
+        logarithmic above 0.01.
     """
 
     name: str
@@ -45,10 +46,10 @@ class Chart:
     section: str
     table: int = 0
     keys: int = 1
-    series: int | None = None
+    series: int | tuple[str, ...] | None = None
     label: str = BELOW_1
     reference: float | None = 1.0
-    scale: Literal["log", "linear"] = "log"
+    scale: Literal["log", "linear", "symlog"] = "log"
 
 
 XLA, MPI, MORE, PAPER = "benchmarks_xla", "benchmarks_mpi", "benchmarks_mpi_exchanges", "benchmarks_paper"
@@ -59,6 +60,9 @@ OTHERS = "Other operators beside jaxDecomp"
 POISSON = "time relative to the periodic equation"
 STAGES = "XLA on CPUs, stage by stage"
 PIECES = "Overlap: order and time"
+PLAIN = "Which plain layers shard well"
+GRADIENTS = ("gradient", "gradient, decompops")
+SENT = "what a device sends for the gradient, in blocks of the field"
 SCRATCH = "scratch: fields, or three spectra for the last two rows"
 ALL = (
     Chart("native", "benchmarks", "One process: `Native()`", keys=2),
@@ -83,6 +87,7 @@ ALL = (
     Chart("groups", FILES, "Groups of devices", keys=2),
     Chart("files", FILES, "Files", label="bandwidth relative to NumPy's (above 1, decompops is faster)"),
     Chart("stages", "performance", STAGES, series=1, label="passes over memory", reference=None, scale="linear"),
+    Chart("plain-layers", "plain_layers", PLAIN, 1, series=GRADIENTS, label=SENT, reference=None, scale="symlog"),
     Chart("limits", "performance", "A transform beside its limit", series=2, label="ms", reference=None),
     Chart("networks", "performance_exchanges", "Networks", keys=2, label="time relative to full exchanges"),
     Chart("overlap", "tried_overlap", "Overlap: memory", label="scratch, blocks", reference=None),
@@ -114,10 +119,14 @@ def tables(text: str, section: str) -> list[list[list[str]]]:
 def numbers(cell: str) -> list[float]:
     """Return the numbers of a cell such as `0.89 / 0.69`, `0.44, 0.45`, `0.08 to 0.1` or `1.00 (1.12)`.
 
-    A footnote mark, and a size such as `(1.5 GiB)`, are left out.
+    A footnote mark, and a size such as `(1.5 GiB)`, are left out. Amounts such as `1.22 P + 0.09 R` are added, and of
+    `< 0.01` the limit is taken.
     """
     cell = re.sub(r" \([\d.]+ GiB\)$|¹$", "", cell)
     cell = re.sub(r" \(([\d.]+)\)$", r" / \1", cell)
+    if re.fullmatch(r"[\d.]+ [A-Z](?: \+ [\d.]+ [A-Z])*", cell):
+        return [round(sum(float(number) for number in re.findall(r"[\d.]+", cell)), 2)]
+    cell = cell.removeprefix("< ")
     if not re.fullmatch(r"[\d.]+(?:(?: / |, |; | to )[\d.]+)*", cell):
         return []  # The cell is empty or contains text.
     return [float(number) for number in re.findall(r"[\d.]+", cell)]
@@ -126,16 +135,19 @@ def numbers(cell: str) -> list[float]:
 def read(chart: Chart, text: str) -> Data:
     """Return the numbers of a chart: for each series, the numbers of each row."""
     header, *body = tables(text, chart.section)[chart.table]
-    last = len(header) if chart.series is None else chart.keys + chart.series
-    data: Data = {_plain(name): {} for name in header[chart.keys : last]}
-    if len(data) < last - chart.keys:
+    if isinstance(chart.series, tuple):
+        columns = [header.index(name) for name in chart.series]
+    else:
+        columns = list(range(chart.keys, len(header) if chart.series is None else chart.keys + chart.series))
+    data: Data = {_plain(header[column]): {} for column in columns}
+    if len(data) < len(columns):
         raise ValueError(f"two columns have the same name: {header}")
     first = ""
     for row in body:
         first = row[0] or first  # An empty cell repeats the cell above.
         name = _plain(", ".join(filter(None, (first, *row[1 : chart.keys]))))
-        for series, cell in zip(data, row[chart.keys : last]):
-            if found := numbers(cell):
+        for series, column in zip(data, columns):
+            if found := numbers(row[column]):
                 data[series][name] = found
     return data
 
@@ -166,7 +178,11 @@ def draw(chart: Chart, data: Data) -> None:
             axes.plot(x, y, "-|", color=COLOURS[i], linewidth=1.2, markersize=4.5)
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.5, -0.5)
-        axes.set_xscale(chart.scale)
+        if chart.scale == "symlog":
+            axes.set_xscale("symlog", linthresh=0.01)
+            axes.set_xlim(-0.003, 2 * axes.get_xlim()[1])
+        else:
+            axes.set_xscale(chart.scale)
         axes.xaxis.set_major_formatter("{x:g}")
         if chart.scale == "log":
             low, high = axes.get_xlim()

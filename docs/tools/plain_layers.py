@@ -27,7 +27,7 @@ from jax.tree_util import Partial
 PAGE = Path(__file__).parents[1] / "plain_layers.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of the table -->\n"
 HEAD = """
-| plain layer | value | gradient | Explicit mesh | decompops | value | gradient |
+| plain layer | value | gradient | Explicit mesh | decompops | value, decompops | gradient, decompops |
 |---|---|---|---|---|---|---|
 """
 CHANNELS, CELLS = 8, 32

@@ -43,13 +43,24 @@ def test_a_table_is_read():
         "MPI()": {"forward, 2×1": [0.89, 0.69], "forward, 1×2": [0.08, 0.1]},
         "XLA": {"forward, 2×1": [1.5, 1.25]},
     }
+    assert CHARTS["read"](CHARTS["Chart"]("name", "page", "One", series=("scratch",)), PAGE) == {
+        "scratch": {"forward": [4.0]}
+    }
     with pytest.raises(ValueError, match="two columns have the same name"):
         CHARTS["read"](chart, PAGE.replace("XLA¹", "MPI()"))
 
 
 @pytest.mark.parametrize(
     ("cell", "found"),
-    [("1.00 (1.12)", [1.0, 1.12]), ("17.72 (7.9 GiB)", [17.72]), ("2.01¹", [2.01]), ("0", [0.0]), ("1.25 GiB", [])],
+    [
+        ("1.00 (1.12)", [1.0, 1.12]),
+        ("17.72 (7.9 GiB)", [17.72]),
+        ("2.01¹", [2.01]),
+        ("0", [0.0]),
+        ("1.25 GiB", []),
+        ("1.22 P + 0.09 R", [1.31]),
+        ("< 0.01", [0.01]),
+    ],
 )
 def test_a_cell_is_read(cell, found):
     assert CHARTS["numbers"](cell) == found
