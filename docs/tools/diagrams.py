@@ -3,6 +3,7 @@
 `python docs/tools/pictures.py` draws them. All of them show plans, arrays and numbers of real operators.
 """
 
+import itertools
 from collections.abc import Sequence
 from types import SimpleNamespace
 
@@ -13,7 +14,23 @@ import numpy as np
 from decompops import nn, spectral
 from decompops.extend import LocalTransform
 from decompops.tools.bench.order import children
-from svg import CELL, COLOURS, FAINT, INK, PADDING, borders, box, cube, label, owners_of, picture, shape_text, square
+from decompops.tools.hlo import collectives
+from svg import (
+    CELL,
+    COLOURS,
+    FAINT,
+    INK,
+    PADDING,
+    borders,
+    box,
+    cube,
+    ink_on,
+    label,
+    owners_of,
+    picture,
+    shape_text,
+    square,
+)
 
 
 def draw(mesh: jax.sharding.Mesh) -> dict[str, str]:
@@ -27,6 +44,7 @@ def draw(mesh: jax.sharding.Mesh) -> dict[str, str]:
         "shells.svg": shells(),
         "batches.svg": batches(),
         "reach.svg": reach(),
+        "machines.svg": machines(mesh),
     }
 
 
@@ -246,6 +264,47 @@ def reach() -> str:
                 parts.append(f'<path d="{path}" fill="{COLOURS[owner]}" fill-opacity="{opacity}" stroke="white"/>')
         parts.append(borders(owners, left, 50))
     return picture(710, 390, parts)
+
+
+def machines(mesh: jax.sharding.Mesh) -> str:
+    """The blocks of a field on two machines of four devices, and the devices that exchange data in a transform."""
+    fft = dops.FFT3D(mesh, shape=(16, 16, 16), backend=dops.XLA())
+    u = fft.decomposition.shard(np.zeros((16, 16, 16), np.complex64))
+    compiled = jax.jit(fft).lower(u).compile().as_text()
+    within, between = (one.groups for one in collectives(compiled or "") if one.kind == "all-to-all")
+    per_machine, size, left, tops = 4, 50, 300, (66, 206)
+    # Processes have consecutive devices.
+    place = lambda device: (left + 25 + 90 * (device % per_machine), tops[device // per_machine])
+    parts = [cube(u, 132, 172), label(20, 34, "A field on 2 × 4 devices", 19, "start")]
+    parts.append(label(left, 34, "Two machines, one process on each", 19, "start"))
+    for top in tops:
+        parts.append(f'<rect x="{left}" y="{top - 15}" width="370" height="80" rx="8" fill="none" stroke="{INK}"/>')
+    for groups, colour, dashed in ((within, INK, False), (between, COLOURS[5], True)):
+        for group in groups:
+            for one, other in itertools.pairwise(group):
+                (x, y), (to_x, to_y) = place(one), place(other)
+                middle = size / 2
+                ends = (
+                    (x + size, y + middle, to_x, to_y + middle)
+                    if y == to_y
+                    else (x + middle, y + size, to_x + middle, to_y)
+                )
+                path = "M{} {}L{} {}".format(*ends)
+                dashes = ' stroke-dasharray="5 4"' if dashed else ""
+                parts.append(f'<path d="{path}" stroke="{colour}" stroke-width="2.5"{dashes}/>')
+    for device in mesh.device_ids.ravel():
+        x, y = place(int(device))
+        parts.append(f'<rect x="{x}" y="{y}" width="{size}" height="{size}" fill="{COLOURS[device]}"/>')
+        parts.append(label(x + size / 2, y + size / 2 + 6, str(device), 19, fill=ink_on(device)))
+    notes = (
+        (INK, "", "all-to-all along “y”: within a machine"),
+        (COLOURS[5], ' stroke-dasharray="5 4"', "all-to-all along “x”: over the network"),
+    )
+    for i, (colour, dashes, note) in enumerate(notes):
+        y = 306 + 28 * i
+        parts.append(f'<path d="M{left} {y}h40" stroke="{colour}" stroke-width="2.5"{dashes}/>')
+        parts.append(label(left + 52, y + 6, note, 17, "start"))
+    return picture(700, 356, parts)
 
 
 def _link(x: float, y: float, to_x: float, to_y: float, dashed: bool = False) -> str:

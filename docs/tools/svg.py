@@ -65,7 +65,7 @@ def _block(low: np.ndarray, high: np.ndarray, device: int, centre: np.ndarray, n
         parts.append(f'<polygon points="{points}" fill="{_shaded(device, shade)}" stroke="white"/>')
         if numbers and axis == whole:
             x, y = np.mean(corners, axis=0)
-            parts.append(label(x, y + 6, str(device), 17, fill=_ink_on(device)))
+            parts.append(label(x, y + 6, str(device), 17, fill=ink_on(device)))
     return "".join(parts)
 
 
@@ -97,7 +97,7 @@ def cells(owners: np.ndarray, left: float, top: float, holder: int | None = None
         parts.append(f'<path d="{path}" fill="{COLOURS[owner]}" fill-opacity="{opacity}" stroke="white"/>')
         if is_own:
             y, x = np.floor(np.mean(here, axis=0)) * CELL + (top + CELL / 2 + 6, left + CELL / 2)
-            parts.append(label(x, y, str(owner), 17, fill=_ink_on(owner)))
+            parts.append(label(x, y, str(owner), 17, fill=ink_on(owner)))
     return "".join(parts)
 
 
@@ -177,7 +177,7 @@ def _shaded(device: int, shade: float) -> str:
     return "#" + bytes(mixed).hex()
 
 
-def _ink_on(device: int) -> str:
+def ink_on(device: int) -> str:
     return "white" if sum(bytes.fromhex(COLOURS[device][1:])) < 420 else INK
 
 
