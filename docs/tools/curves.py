@@ -1,7 +1,10 @@
-"""Pictures of numbers for the pages: potentials, errors, residuals, stored modes, and points on a grid.
+"""Pictures of numbers for the pages: potentials, errors, residuals, runs, stored modes, and points on a grid.
 
 `python docs/tools/pictures.py` draws them. All numbers come from real operators.
 """
+
+import contextlib
+import tempfile
 
 import decompops as dops
 import jax
@@ -21,6 +24,7 @@ def draw() -> dict[str, str]:
             "half_spectrum.svg": half_spectrum(),
             "window.svg": window(),
             "cycles.svg": cycles(),
+            "restart.svg": restart(),
         }
 
 
@@ -198,6 +202,60 @@ def cycles() -> str:
         y = top + 160 + 32 * i
         parts += [line([(350, y), (380, y)], colour), label(390, y + 6, name, 17, "start")]
     return picture(690, top + high + 40, parts)
+
+
+def restart() -> str:
+    """A run that stops and goes on from its checkpoint, beside a run without interruption."""
+    n, saved, stopped, end = 16, 5.0, 7.5, 10.0
+    fft = dops.FFT(_one_device(), shape=(n,), real=True, backend=dops.XLA())
+    x = np.arange(n) * 2 * np.pi / n
+    equation = pde.Wave(fft)
+    start = equation.state(jnp.stack([np.cos(x) + np.cos(2 * x) / 2, 0 * x]))
+
+    def run(t_end, folder=None, progress=False):
+        return pde.simulate(
+            pde.ETDRK(equation, 0.125),
+            start,
+            t_end,
+            interval=0.25,
+            observe=lambda t, u: equation.fields(u)[0, 0],
+            checkpoint=folder,
+            minutes=1e6,
+            progress=progress,
+        )
+
+    def stop(t, t_end):
+        if t >= stopped:
+            raise InterruptedError
+
+    with tempfile.TemporaryDirectory() as folder:
+        run(saved, folder)  # A run saves itself at its end. Earlier checkpoints depend on the clock.
+        with contextlib.suppress(InterruptedError):
+            run(end, folder, stop)
+        second = run(end, folder)
+    whole = run(end)
+    difference = np.abs(second.observed - whole.observed).max()
+    left, wide, top, high, blue, orange = 128, 540, 150, 170, COLOURS[0], COLOURS[5]
+    across, up = (lambda t: left + wide * t / end), (lambda h: top + high * (1.6 - h) / 2.6)
+    bars = ((56, 0, saved, blue, 1), (56, saved, stopped, blue, 0.35), (96, saved, end, orange, 1))
+    parts = [label(20, 32, "A run that stops, and its second start", 19, "start")]
+    for y, begin, until, colour, opacity in bars:
+        shape = f'x="{across(begin):g}" y="{y}" width="{across(until) - across(begin):g}" height="22"'
+        parts.append(f'<rect {shape} fill="{colour}" fill-opacity="{opacity}"/>')
+    parts += [label(20, y, text, 17, "start") for y, text in ((73, "first start"), (113, "second start"))]
+    parts.append(label(across(stopped) + 10, 73, "stops", 17, "start"))
+    parts.append(label(across(saved) - 10, 113, "checkpoint", 17, "end"))
+    parts.append(f'<path d="M{across(saved):g} 50V{top + high}" stroke="{INK}" stroke-dasharray="5 4"/>')
+    parts.append(line([(across(t), up(h)) for t, h in zip(whole.times, whole.observed)], FAINT))
+    parts += [label(20, up(0.3) + 22 * i, text, 17, "start") for i, text in enumerate(("height", "of a wave"))]
+    for t, h in zip(second.times, second.observed):
+        at = f'cx="{across(t):.1f}" cy="{up(h):.1f}" r="4"'
+        parts.append(f'<circle {at} fill="{blue if t <= saved else orange}"/>')
+    parts += [label(across(t), top + high + 24, f"{t:g}", 17) for t in (0, saved, end)]
+    parts.append(f'<path d="M{left} {top + high + 46}h30" stroke="{FAINT}" stroke-width="2.5"/>')
+    note = f"without interruption: the largest difference is {difference:g}"
+    parts.append(label(left + 40, top + high + 52, note, 17, "start"))
+    return picture(700, top + high + 68, parts)
 
 
 def _one_device() -> jax.sharding.Mesh:

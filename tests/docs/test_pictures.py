@@ -163,6 +163,25 @@ def test_the_flow_rests_in_the_body_and_is_symmetric():
     assert behind < before <= speed[2].max() < speed[20].max()
 
 
+def test_only_the_exchange_along_x_connects_machines():
+    """On 2 by 4 devices, rows of four devices are on one machine, and columns on two."""
+    text = (ROOT / "docs/pictures/machines.svg").read_text()
+    frames = re.findall(r'<rect x="300" y="(\d+)" width="370" height="(\d+)"', text)
+    links = re.findall(r'<path d="M[\d.]+ ([\d.]+)L[\d.]+ ([\d.]+)" stroke="(#\w+)"', text)
+    machine = lambda y: [int(top) <= float(y) <= int(top) + int(height) for top, height in frames].index(True)
+    crossing = [(machine(y) != machine(to_y), colour) for y, to_y, colour in links]
+    assert sorted(crossing) == [(False, SVG["INK"])] * 6 + [(True, SVG["COLOURS"][5])] * 4
+
+
+def test_a_run_that_was_stopped_shows_the_exact_wave():
+    text = (ROOT / "docs/pictures/restart.svg").read_text()
+    places = np.array(re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', text), float)
+    t, height = (places[:, 0] - 128) / 54, 1.6 - (places[:, 1] - 150) * 2.6 / 170
+    np.testing.assert_allclose(t, np.arange(41) / 4, atol=0.001)
+    np.testing.assert_allclose(height, np.cos(t) + np.cos(2 * t) / 2, atol=0.003)
+    assert "without interruption: the largest difference is 0" in texts("restart.svg")
+
+
 def image(
     text: str, left: float, top: float, side: float, size: tuple[int, int], colours: tuple[str, ...]
 ) -> np.ndarray:
