@@ -7,12 +7,14 @@ import contextlib
 import tempfile
 
 import decompops as dops
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from decompops import finite_volume, particles, pde, solve, spectral
+import optax
+from decompops import finite_volume, nn, particles, pde, solve, spectral
 from scipy.special import erf
-from svg import CELL, COLOURS, FAINT, INK, PADDING, borders, label, line, owners_of, picture, square
+from svg import CELL, COLOURS, FAINT, INK, PADDING, borders, frame, label, line, owners_of, picture, square
 
 
 def draw() -> dict[str, str]:
@@ -25,6 +27,7 @@ def draw() -> dict[str, str]:
             "window.svg": window(),
             "cycles.svg": cycles(),
             "restart.svg": restart(),
+            "learned.svg": learned(),
         }
 
 
@@ -256,6 +259,61 @@ def restart() -> str:
     note = f"without interruption: the largest difference is {difference:g}"
     parts.append(label(left + 40, top + high + 52, note, 17, "start"))
     return picture(700, top + high + 68, parts)
+
+
+def learned() -> str:
+    """Two fields that a trained network has not seen: its prediction, beside the solution of Burgers' equation."""
+    n, count, steps = 32, 128, 200
+    mesh = jax.make_mesh((1,), ("x",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:1])
+    fft = dops.FFT(mesh, shape=(n,), real=True, backend=dops.XLA())
+    x = np.arange(n) * 2 * np.pi / n
+    equation = pde.Burgers(fft, 0.2)
+    solver = pde.ETDRK(equation, 0.05)
+    waves = np.concatenate([[np.cos(k * x) / k, np.sin(k * x) / k] for k in (1, 2, 3)])
+    fields = (np.random.default_rng(0).standard_normal((count + 2, len(waves))) @ waves)[:, None]
+
+    @jax.jit
+    def at_1(u):
+        return equation.fields(jax.lax.fori_loop(0, 20, lambda i, u: solver.step(i / 20, u), equation.state(u)))
+
+    solutions = at_1(fields)
+    model = nn.FNO(fft, 1, 1, width=8, modes=12, depth=2, key=jax.random.key(0))
+    parameters, rest = eqx.partition(model, eqx.is_inexact_array)
+    # In single precision, the rounding of a machine would be visible.
+    parameters = jax.tree.map(lambda weights: weights.astype(jnp.float64), parameters)
+    optimizer = optax.adam(optax.cosine_decay_schedule(2e-2, steps))
+
+    def step(carry, _):
+        parameters, state = carry
+        loss = lambda p: jnp.mean((eqx.combine(p, rest)(fields[:count]) - solutions[:count]) ** 2)
+        updates, state = optimizer.update(jax.grad(loss)(parameters), state)
+        return (eqx.apply_updates(parameters, updates), state), None
+
+    @jax.jit
+    def predictions(parameters):
+        (parameters, _), _ = jax.lax.scan(step, (parameters, optimizer.init(parameters)), length=steps)
+        return eqx.combine(parameters, rest)(fields[count:])
+
+    predicted = np.asarray(predictions(parameters))
+    top, wide, high = 56, 320, 220
+    parts = [label(20, 32, "Two fields that the network has not seen", 19, "start")]
+    for i, (before, truth, guess) in enumerate(
+        zip(fields[count:, 0], np.asarray(solutions)[count:, 0], predicted[:, 0])
+    ):
+        left = 20 + (wide + 20) * i
+        place = lambda field, left=left: [
+            (left + wide * (j + 0.5) / n, top + high * (0.5 - value / 5)) for j, value in enumerate(field)
+        ]
+        parts += [frame(left, top, wide, high), line(place(before), FAINT), line(place(guess), COLOURS[5])]
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="none" stroke="{INK}"/>' for x, y in place(truth)]
+    y = top + high + 28
+    parts += [line([(20, y), (50, y)], FAINT), label(60, y + 6, "input, t = 0", 17, "start")]
+    parts += [
+        f'<circle cx="215" cy="{y}" r="4" fill="none" stroke="{INK}"/>',
+        label(230, y + 6, "solution, t = 1", 17, "start"),
+    ]
+    parts += [line([(400, y), (430, y)], COLOURS[5]), label(440, y + 6, "prediction, t = 1", 17, "start")]
+    return picture(700, y + 20, parts)
 
 
 def _one_device() -> jax.sharding.Mesh:

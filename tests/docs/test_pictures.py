@@ -9,6 +9,7 @@ import sys
 import numpy as np
 from decompops import pde
 from scipy import sparse
+from scipy.integrate import solve_ivp
 from scipy.sparse.linalg import cg, spsolve
 
 from pages import ROOT
@@ -180,6 +181,24 @@ def test_a_run_that_was_stopped_shows_the_exact_wave():
     np.testing.assert_allclose(t, np.arange(41) / 4, atol=0.001)
     np.testing.assert_allclose(height, np.cos(t) + np.cos(2 * t) / 2, atol=0.003)
     assert "without interruption: the largest difference is 0" in texts("restart.svg")
+
+
+def test_the_network_predicts_what_scipy_solves():
+    text = (ROOT / "docs/pictures/learned.svg").read_text()
+    n, k = 32, 1j * np.fft.rfftfreq(32, 1 / 32)
+    number = r"[\d.]+"
+    lines = [
+        np.array(re.findall(rf"({number}) ({number})", path), float) for path in re.findall(r'd="M([^"h]*)"', text)
+    ]
+    inputs, predictions = ([one[:, 1] for one in lines if len(one) == n][i::2] for i in (0, 1))
+    circles = np.array(re.findall(rf'cx="{number}" cy="({number})"', text), float)[: 2 * n].reshape(2, n)
+    rate = lambda t, u: np.fft.irfft(-k / 2 * np.fft.rfft(u**2) + 0.2 * k**2 * np.fft.rfft(u), n)
+    for before, solution, prediction in zip(inputs, circles, predictions):
+        before, solution, prediction = (5 * (0.5 - (y - 56) / 220) for y in (before, solution, prediction))
+        expected = solve_ivp(rate, (0, 1), before, rtol=1e-8, atol=1e-8).y[:, -1]
+        np.testing.assert_allclose(solution, expected, atol=0.01)
+        assert np.linalg.norm(prediction - expected) < 0.1 * np.linalg.norm(expected)
+        assert np.linalg.norm(before - expected) > 0.5 * np.linalg.norm(expected)
 
 
 def image(
