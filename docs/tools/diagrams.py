@@ -21,6 +21,7 @@ from svg import (
     FAINT,
     INK,
     PADDING,
+    arrow,
     borders,
     box,
     cube,
@@ -45,6 +46,7 @@ def draw(mesh: jax.sharding.Mesh) -> dict[str, str]:
         "batches.svg": batches(),
         "reach.svg": reach(),
         "machines.svg": machines(mesh),
+        "local.svg": local(mesh),
     }
 
 
@@ -305,6 +307,24 @@ def machines(mesh: jax.sharding.Mesh) -> str:
         parts.append(f'<path d="M{left} {y}h40" stroke="{colour}" stroke-width="2.5"{dashes}/>')
         parts.append(label(left + 52, y + 6, note, 17, "start"))
     return picture(700, 356, parts)
+
+
+def local(mesh: jax.sharding.Mesh) -> str:
+    """A field, the block of one device, and the block of the spectrum that the local transform returns there."""
+    fft = dops.FFT3D(mesh, shape=(16, 16, 16), real=True, backend=dops.XLA())
+    u = fft.decomposition.shard(np.zeros((16, 16, 16), np.float32))
+    device, parts = 6, []
+    for i, (title, array, alone) in enumerate(
+        (("u", u, False), ("block", u, True), ("fft.local(block)", fft(u), True))
+    ):
+        shards = [one for one in array.addressable_shards if one.device.id == device or not alone]
+        x, shape = 115 + 240 * i, shards[0].data.shape if alone else array.shape
+        parts += [label(x + 8, 32, title, 19), label(x + 8, 314, shape_text(shape), 18)]
+        parts.append(cube(SimpleNamespace(shape=array.shape, addressable_shards=shards), x, 172))
+    parts += [arrow(x, 26, x + 90) for x in (190, 418)]
+    parts.append(label(123, 342, "all devices", 17, style="italic"))
+    parts.append(label(483, 342, f"inside of shard_map, on device {device}", 17, style="italic"))
+    return picture(720, 360, parts)
 
 
 def _link(x: float, y: float, to_x: float, to_y: float, dashed: bool = False) -> str:

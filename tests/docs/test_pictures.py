@@ -201,6 +201,14 @@ def test_the_network_predicts_what_scipy_solves():
         assert np.linalg.norm(before - expected) > 0.5 * np.linalg.norm(expected)
 
 
+def test_the_local_transform_takes_and_returns_one_block():
+    """The field is drawn as eight blocks of three faces, and the blocks of device 6 as one each."""
+    text = (ROOT / "docs/pictures/local.svg").read_text()
+    assert text.count("<polygon") == 3 * (8 + 1 + 1)
+    # 9 modes along z are padded to 12, for 4 devices.
+    assert [shown for shown in texts("local.svg") if "×" in shown] == ["16 × 16 × 16", "8 × 4 × 16", "16 × 8 × 3"]
+
+
 def image(
     text: str, left: float, top: float, side: float, size: tuple[int, int], colours: tuple[str, ...]
 ) -> np.ndarray:
