@@ -3,6 +3,7 @@
 `python docs/tools/pictures.py` draws them. All of them show plans, arrays and numbers of real operators.
 """
 
+import functools
 import itertools
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -47,6 +48,7 @@ def draw(mesh: jax.sharding.Mesh) -> dict[str, str]:
         "reach.svg": reach(),
         "machines.svg": machines(mesh),
         "local.svg": local(mesh),
+        "sent.svg": sent(mesh),
     }
 
 
@@ -325,6 +327,28 @@ def local(mesh: jax.sharding.Mesh) -> str:
     parts.append(label(123, 342, "all devices", 17, style="italic"))
     parts.append(label(483, 342, f"inside of shard_map, on device {device}", 17, style="italic"))
     return picture(720, 360, parts)
+
+
+def sent(mesh: jax.sharding.Mesh) -> str:
+    """What one device sends in a transform of `jnp.fft` and of `dops.fft`, in units of its block."""
+    u = jax.device_put(np.zeros((32, 32, 32), np.complex64), jax.NamedSharding(mesh, jax.P("x", "y")))
+    left, unit, parts = (
+        150,
+        74,
+        [label(20, 32, "What each of eight devices sends, in blocks of the field", 19, "start")],
+    )
+    functions = {"jnp.fft.fftn": jnp.fft.fftn, "dops.fft.fftn": functools.partial(dops.fft.fftn, backend=dops.XLA())}
+    for i, (name, function) in enumerate(functions.items()):
+        found = collectives(jax.jit(function).lower(u).compile().as_text() or "")
+        blocks = sum(one.times * one.bytes for one in found) * mesh.size / u.nbytes
+        (kind,) = {one.kind for one in found}
+        top = 50 + 62 * i
+        parts.append(label(20, top + 26, name, 17, "start"))
+        shape = f'x="{left}" y="{top}" width="{unit * blocks:g}" height="40"'
+        parts.append(f'<rect {shape} fill="{COLOURS[(5, 1)[i]]}"/>')
+        place, ink = (left + 14, "white") if blocks > 3 else (left + unit * blocks + 14, INK)
+        parts.append(label(place, top + 26, f"{blocks:g} blocks: {kind}", 17, "start", ink))
+    return picture(690, 170, parts)
 
 
 def _link(x: float, y: float, to_x: float, to_y: float, dashed: bool = False) -> str:

@@ -209,6 +209,12 @@ def test_the_local_transform_takes_and_returns_one_block():
     assert [shown for shown in texts("local.svg") if "×" in shown] == ["16 × 16 × 16", "8 × 4 × 16", "16 × 8 × 3"]
 
 
+def test_a_transform_sends_no_more_than_it_must():
+    """An all-gather sends a block to the 7 other devices; all-to-alls keep a fourth and a half of each block."""
+    amounts = [text for text in texts("sent.svg") if "blocks:" in text]
+    assert amounts == ["7 blocks: all-gather", f"{3 / 4 + 1 / 2} blocks: all-to-all"]
+
+
 def image(
     text: str, left: float, top: float, side: float, size: tuple[int, int], colours: tuple[str, ...]
 ) -> np.ndarray:
