@@ -1,14 +1,16 @@
-"""Pictures of fields for the pages: points and their modes, a potential that a coefficient bends, a body in a flow.
+"""Pictures of fields for the pages: points and their modes, a bent potential, a body in a flow, a field in a file.
 
 `python docs/tools/pictures.py` draws them. All numbers come from real operators.
 """
+
+import tempfile
 
 import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
-from decompops import particles, pde, solve, spectral
-from svg import COLOURS, INK, SIGNED, UPWARDS, arrow, frame, image, label, picture
+from decompops import io, particles, pde, solve, spectral
+from svg import COLOURS, INK, SIGNED, UPWARDS, arrow, box, cube, frame, image, label, picture, shape_text
 
 
 def draw() -> dict[str, str]:
@@ -18,6 +20,7 @@ def draw() -> dict[str, str]:
             "points.svg": points(),
             "conductivity.svg": conductivity(),
             "body.svg": body(),
+            "read.svg": read(),
         }
 
 
@@ -109,6 +112,25 @@ def body() -> str:
     )
     parts.append(label(562, top + high - 16, "distance = 0", 16, "start"))
     return picture(720, top + high + 20, parts)
+
+
+def read() -> str:
+    """A field that is written on eight devices and read on two."""
+    mesh = jax.make_mesh((2, 4), ("x", "y"))
+    few = jax.make_mesh((1, 2), ("x", "y"), devices=jax.devices()[:2])
+    first, second = (dops.Decomposition(one, shape=(16, 16, 16), backend=dops.XLA()) for one in (mesh, few))
+    written = first.shard(np.random.default_rng(0).standard_normal(first.shape))
+    with tempfile.TemporaryDirectory() as folder:
+        io.write(f"{folder}/u.zarr", {"u": written}, first)
+        found = io.read(f"{folder}/u.zarr", second).arrays["u"]
+    np.testing.assert_array_equal(found, written)
+    parts = [arrow(x, 176, x + 42) for x in (226, 424)]
+    for x, size, array, note in ((120, "2 × 4", written, "written on"), (590, "1 × 2", found, "read on")):
+        parts += [label(x + 8, 32, f"{note} {size} devices", 19), cube(array, x, 176)]
+        parts.append(label(x + 8, 322, shape_text(array.addressable_shards[0].data.shape), 18))
+    parts += [box(352, 160, "u.zarr", 1, 130), label(352, 222, shape_text(written.shape), 18)]
+    parts.append(label(352, 248, "the same numbers", 18))
+    return picture(720, 342, parts)
 
 
 def _one_device() -> jax.sharding.Mesh:

@@ -215,6 +215,16 @@ def test_a_transform_sends_no_more_than_it_must():
     assert amounts == ["7 blocks: all-gather", f"{3 / 4 + 1 / 2} blocks: all-to-all"]
 
 
+def test_a_file_is_drawn_with_the_blocks_of_its_writers_and_readers():
+    text = (ROOT / "docs/pictures/read.svg").read_text()
+    assert text.count("<polygon") == 3 * (8 + 2)
+    assert [shown for shown in texts("read.svg") if shown.count("×") == 2] == [
+        "8 × 4 × 16",
+        "16 × 8 × 16",
+        "16 × 16 × 16",
+    ]
+
+
 def image(
     text: str, left: float, top: float, side: float, size: tuple[int, int], colours: tuple[str, ...]
 ) -> np.ndarray:
