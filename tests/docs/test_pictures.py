@@ -105,8 +105,8 @@ def test_the_conductivity_and_its_potential_fulfil_their_equation():
     log_a = bump(1.6, 2.4) - 1.2 * bump(4.6, 3.9)
     matrix = sparse.csr_array((n * n, n * n))
     for axis in (0, 1):
-        forward = np.roll(np.eye(n), 1, axis=1) - np.eye(n)
-        slope = sparse.kron(*((forward, np.eye(n)) if axis == 0 else (np.eye(n), forward))).tocsr()
+        forward, whole = sparse.csr_array(np.roll(np.eye(n), 1, axis=1) - np.eye(n)), sparse.eye_array(n)
+        slope = sparse.kron(*((forward, whole) if axis == 0 else (whole, forward))).tocsr()
         at_faces = 10 ** ((log_a + np.roll(log_a, -1, axis)) / 2)
         matrix = matrix - slope.T @ sparse.diags_array(at_faces.ravel()) @ slope * (n / (2 * np.pi)) ** 2
     # The equation leaves the mean free: the first equation becomes u = 0 there.

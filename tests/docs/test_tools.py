@@ -112,7 +112,7 @@ def test_the_extra_docs_has_what_builds_the_site():
     text = (ROOT / "mkdocs.yml").read_text()
     hooks = {Path(name) for name in re.findall(r"docs/tools/\w+\.py", text.replace("gallery.py", ""))}
     assert len(hooks) == 3
-    own = {"pictures", "diagrams", "curves", "svg", "charts", "scaling", "gallery", "links", "browser"}
+    own = {"pictures", "diagrams", "curves", "fields", "svg", "charts", "scaling", "gallery", "links", "browser"}
     files = [
         *(ROOT / hook for hook in hooks),
         *(TOOLS / f"{name}.py" for name in own),
