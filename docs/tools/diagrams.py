@@ -49,6 +49,7 @@ def draw(mesh: jax.sharding.Mesh) -> dict[str, str]:
         "machines.svg": machines(mesh),
         "local.svg": local(mesh),
         "sent.svg": sent(mesh),
+        "ranks.svg": ranks(),
     }
 
 
@@ -349,6 +350,18 @@ def sent(mesh: jax.sharding.Mesh) -> str:
         place, ink = (left + 14, "white") if blocks > 3 else (left + unit * blocks + 14, INK)
         parts.append(label(place, top + 26, f"{blocks:g} blocks: {kind}", 17, "start", ink))
     return picture(690, 170, parts)
+
+
+def ranks() -> str:
+    """The slabs of a real field and of its spectrum on four ranks."""
+    mesh = jax.make_mesh((4,), ("x",), devices=jax.devices()[:4])
+    fft = dops.FFT3D(mesh, shape=(64, 64, 64), real=True, backend=dops.XLA())
+    u = fft.decomposition.shard(np.zeros((64, 64, 64), np.float32))
+    parts = [arrow(258, 170, 440), label(349, 154, "one exchange over MPI", 18)]
+    for x, title, array in ((130, "u on four ranks", u), (560, "fft(u)", fft(u))):
+        block = shape_text(array.addressable_shards[0].data.shape)
+        parts += [label(x + 8, 32, title, 19), cube(array, x, 170), label(x + 8, 316, f"each rank: {block}", 18)]
+    return picture(700, 336, parts)
 
 
 def _link(x: float, y: float, to_x: float, to_y: float, dashed: bool = False) -> str:

@@ -225,6 +225,14 @@ def test_a_file_is_drawn_with_the_blocks_of_its_writers_and_readers():
     ]
 
 
+def test_each_rank_holds_a_slab_of_the_field_and_of_the_half_spectrum():
+    text = (ROOT / "docs/pictures/ranks.svg").read_text()
+    assert text.count("<polygon") == 3 * (4 + 4)
+    slabs = [shown.removeprefix("each rank: ") for shown in texts("ranks.svg") if "×" in shown]
+    assert slabs == [f"{64 // 4} × 64 × 64", f"64 × {64 // 4} × {64 // 2 + 1}"]
+    assert "shape=(64, 64, 64), real=True" in (ROOT / "docs/cluster.md").read_text()
+
+
 def image(
     text: str, left: float, top: float, side: float, size: tuple[int, int], colours: tuple[str, ...]
 ) -> np.ndarray:
