@@ -69,7 +69,7 @@ def conductivity() -> str:
     solution = np.asarray(solve.CG(operator, operator.approximate_inverse, rtol=1e-10)(f))
     parts = []
     for i, (title, values, limit) in enumerate(
-        (("a, from 1/16 to 10", np.log10(a), 1.2), ("u for a = 1", constant, 1.2), ("u for this a", solution, 1.2))
+        (("a, from 1/15 to 10", np.log10(a), 1.2), ("u for a = 1", constant, 1.2), ("u for this a", solution, 1.2))
     ):
         left = 12 + (side * n + 16) * i
         parts += [label(left, 34, title, 19, "start"), image(values.T[::-1], left, top, side, (-limit, limit), SIGNED)]
