@@ -34,7 +34,7 @@ def draw() -> dict[str, str]:
 def open_box() -> str:
     """The potential of a charge in a periodic box and in open space, along a line through the charge."""
     n, width, place = 64, 0.12, 0.5
-    fft = dops.FFT3D(_one_device(), shape=(n, n, n), real=True, box=dops.Box((2.0, 2.0, 2.0)), backend=dops.XLA())
+    fft = dops.FFT3D(one_device(), shape=(n, n, n), real=True, box=dops.Box((2.0, 2.0, 2.0)), backend=dops.XLA())
     x = np.arange(n) * 2 / n - 1
     r = np.sqrt((x[:, None, None] - place) ** 2 + x[:, None] ** 2 + x**2)
     density = -jnp.asarray(np.exp(-(r**2) / (2 * width**2)) / (2 * np.pi * width**2) ** 1.5)
@@ -69,7 +69,7 @@ def open_box() -> str:
 
 def orders() -> str:
     """The error of Burgers' equation at t = 1 against the time step, for integrators of several orders."""
-    fft = dops.FFT(_one_device(), shape=(64,), real=True, backend=dops.XLA())
+    fft = dops.FFT(one_device(), shape=(64,), real=True, backend=dops.XLA())
     equation = pde.Burgers(fft, 0.05)
     start = equation.state(jnp.sin(jnp.arange(64) * 2 * jnp.pi / 64)[None])
 
@@ -105,7 +105,7 @@ def orders() -> str:
 def half_spectrum() -> str:
     """The modes of a real field in the plane kx = 0: those that a half spectrum stores, and their multiplicities."""
     n = 12
-    fft = dops.FFT3D(_one_device(), shape=(n, n, n), real=True, backend=dops.XLA())
+    fft = dops.FFT3D(one_device(), shape=(n, n, n), real=True, backend=dops.XLA())
     _, ky, kz = (np.asarray(k).ravel() for k in fft.wavenumbers())
     counts = np.asarray(fft.multiplicity()).ravel()
     left, top, side = 60, 66, 30
@@ -167,7 +167,7 @@ def window() -> str:
 def cycles() -> str:
     """The residual of conjugate gradients without and with multigrid, and of cycles of multigrid alone."""
     n, steps = 96, 30
-    dec = dops.Decomposition(_one_device(), shape=(n, n), backend=dops.XLA())
+    dec = dops.Decomposition(one_device(), shape=(n, n), backend=dops.XLA())
     x, y = np.meshgrid(*2 * [2 * np.pi * np.arange(n) / n], indexing="ij")
 
     @jax.jit
@@ -210,7 +210,7 @@ def cycles() -> str:
 def restart() -> str:
     """A run that stops and goes on from its checkpoint, beside a run without interruption."""
     n, saved, stopped, end = 16, 5.0, 7.5, 10.0
-    fft = dops.FFT(_one_device(), shape=(n,), real=True, backend=dops.XLA())
+    fft = dops.FFT(one_device(), shape=(n,), real=True, backend=dops.XLA())
     x = np.arange(n) * 2 * np.pi / n
     equation = pde.Wave(fft)
     start = equation.state(jnp.stack([np.cos(x) + np.cos(2 * x) / 2, 0 * x]))
@@ -316,5 +316,5 @@ def learned() -> str:
     return picture(700, y + 20, parts)
 
 
-def _one_device() -> jax.sharding.Mesh:
+def one_device() -> jax.sharding.Mesh:
     return jax.make_mesh((1, 1), ("x", "y"), devices=jax.devices()[:1])

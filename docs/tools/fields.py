@@ -9,6 +9,7 @@ import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
+from curves import one_device
 from decompops import io, particles, pde, solve, spectral
 from svg import COLOURS, INK, SIGNED, UPWARDS, arrow, box, cube, frame, image, label, picture, shape_text
 
@@ -27,7 +28,7 @@ def draw() -> dict[str, str]:
 def points() -> str:
     """A wave at random points, and the modes that `type1` makes of it."""
     n, count, side = 16, 300, 18
-    dec = dops.Decomposition(_one_device(), (n, n), backend=dops.XLA())
+    dec = dops.Decomposition(one_device(), (n, n), backend=dops.XLA())
     nufft = particles.NUFFT(dec, tolerance=1e-8)
     x = np.random.default_rng(5).uniform(0, 2 * np.pi, (count, 2))
     wave = np.cos(3 * x[:, 0] + 2 * x[:, 1])
@@ -59,7 +60,7 @@ def points() -> str:
 def conductivity() -> str:
     """A coefficient that varies by two powers of ten, and the solutions for a = 1 and for this coefficient."""
     n, side, top = 36, 6, 50
-    fft = dops.FFT(_one_device(), shape=(n, n), real=True, backend=dops.XLA())
+    fft = dops.FFT(one_device(), shape=(n, n), real=True, backend=dops.XLA())
     x, y = np.meshgrid(*2 * [2 * np.pi * np.arange(n) / n], indexing="ij")
     bump = lambda at, to: np.exp(-3 * (2 - np.cos(x - at) - np.cos(y - to)))
     a = 10 ** (bump(1.6, 2.4) - 1.2 * bump(4.6, 3.9))
@@ -68,21 +69,19 @@ def conductivity() -> str:
     constant = np.asarray(spectral.Poisson(fft)(f))
     solution = np.asarray(solve.CG(operator, operator.approximate_inverse, rtol=1e-10)(f))
     parts = []
-    for i, (title, values, limit) in enumerate(
-        (("a, from 1/15 to 10", np.log10(a), 1.2), ("u for a = 1", constant, 1.2), ("u for this a", solution, 1.2))
-    ):
+    shown = {"a, from 1/15 to 10": np.log10(a), "u for a = 1": constant, "u for this a": solution}
+    for i, (title, values) in enumerate(shown.items()):
         left = 12 + (side * n + 16) * i
-        parts += [label(left, 34, title, 19, "start"), image(values.T[::-1], left, top, side, (-limit, limit), SIGNED)]
+        parts += [label(left, 34, title, 19, "start"), image(values.T[::-1], left, top, side, (-1.2, 1.2), SIGNED)]
         parts.append(frame(left, top, side * n, side * n))
     return picture(704, top + side * n + 14, parts)
 
 
 def body() -> str:
     """The speed of a flow around a cylinder that a force keeps at rest."""
-    cells, radius, (x0, y0), dt = 8, 0.5, (2.0, 2.5), 0.05
-    fastest = 1.4
-    box = dops.Box((10.0, 5.0))
-    fft = dops.FFT(_one_device(), shape=(10 * cells, 5 * cells), real=True, box=box, backend=dops.XLA())
+    cells, radius, (x0, y0), dt, fastest = 8, 0.5, (2.0, 2.5), 0.05, 1.4
+    lengths = dops.Box((10.0, 5.0))
+    fft = dops.FFT(one_device(), shape=(10 * cells, 5 * cells), real=True, box=lengths, backend=dops.XLA())
     x, y = fft.coordinates()
     cylinder = pde.Penalisation(fft, lambda x, y: jnp.hypot(x - x0, y - y0) - radius, viscosity=1 / 40)
     # The box is periodic. Behind the part that is drawn, a force brings the flow back to its speed.
@@ -103,7 +102,7 @@ def body() -> str:
         frame(left, top, wide, high),
     ]
     key = 24
-    parts.append(image(np.arange(len(UPWARDS))[::-1, None], 530, top + 10, key, (0, len(UPWARDS)), UPWARDS))
+    parts.append(image(np.arange(len(UPWARDS))[::-1, None] + 0.5, 530, top + 10, key, (0, len(UPWARDS)), UPWARDS))
     parts.append(frame(530, top + 10, key, key * len(UPWARDS)))
     for share, text in ((0, f"{fastest}"), (1 - 1 / fastest, "1.0: far away"), (1, "0.0: at rest")):
         parts.append(label(562, top + 16 + key * len(UPWARDS) * share, text, 16, "start"))
@@ -131,7 +130,3 @@ def read() -> str:
     parts += [box(352, 160, "u.zarr", 1, 130), label(352, 222, shape_text(written.shape), 18)]
     parts.append(label(352, 248, "the same numbers", 18))
     return picture(720, 342, parts)
-
-
-def _one_device() -> jax.sharding.Mesh:
-    return jax.make_mesh((1,), ("x",), devices=jax.devices()[:1])
