@@ -46,8 +46,8 @@ def everywhere(group: Group, row: Array) -> Array:
     With compiled kernels, this is a transpose, so that a device which waits for others says so.
     """
     size, entry = group.size, spec_entry(group.names)
-    if size == 1:
-        return row[None]
+    if size == 1 or row.size == 0:  # An empty batch: kernels move blocks of at least one number.
+        return jnp.broadcast_to(row, (size, *row.shape))
     if not group.backend.moves_rows:
         return jax.lax.all_gather(row, group.names)
     lengths = (size, size * row.size)

@@ -105,7 +105,7 @@ def scan_in_chunks(
     near = [n for n in range(2 * chunk // 3, 3 * chunk // 2 + 1) if n > 1 and length % n == 0]
     chunk = min(near, key=lambda n: abs(n - chunk), default=chunk)
     state, results = jax.lax.scan(calls, state, jnp.arange(0, length, chunk))
-    return state, jax.tree.map(lambda parts: parts.reshape(-1, *parts.shape[2:])[:length], results)
+    return state, jax.tree.map(lambda parts: jax.lax.collapse(parts, 0, 2)[:length], results)
 
 
 def _in_chunks(

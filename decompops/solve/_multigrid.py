@@ -280,7 +280,7 @@ def _solved(multigrid: Multigrid, number: int, b: Array, local: bool) -> Array:
     if number == len(multigrid.levels):
         inverse = multigrid.bottom.astype(b.dtype)
         lead = b.ndim - multigrid.decomposition.ndim
-        return (b.reshape(*b.shape[:lead], -1) @ inverse).reshape(b.shape)
+        return (b.reshape(*b.shape[:lead], len(inverse)) @ inverse).reshape(b.shape)
     level = multigrid.levels[number]
     first, later = _chebyshev(len(level.network.faces), multigrid.degree)
     # Cells that nothing is connected to stay zero.
