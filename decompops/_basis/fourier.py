@@ -143,7 +143,7 @@ class DFT(AbstractLineTransform):
             raise TypeError(
                 f"`x` must be real for a real transform; got {dtype}. Pass `x.real`, or build it with `real=False`."
             )
-        return np.finfo(spectral).dtype
+        return field_dtype(dtype)
 
     def result_dtype(self, dtype: np.dtype) -> np.dtype:
         match self.kind:
@@ -219,6 +219,11 @@ _OPPOSITE: dict[str, Literal["c2c", "r2c", "c2r"]] = {"c2c": "c2c", "r2c": "c2r"
 def spectral_dtype(dtype: np.dtype) -> np.dtype:
     """Return the dtype of `jnp.fft.fft` for an input of `dtype`."""
     return _spectral_dtype(dtype, jax.dtypes.canonicalize_dtype(np.float64))
+
+
+def field_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the real dtype in which fields of `dtype` are transformed. Integers and half precision are promoted."""
+    return np.finfo(spectral_dtype(dtype)).dtype
 
 
 @functools.cache

@@ -9,12 +9,14 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Shaped
 
+from .._basis.fourier import field_dtype
 from .._common.check import check_count, check_flag, check_number
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped
 from .._operator.placed import Placed
 from .._operator.transform import real_dtype
 from .._operator.unbound import MeshOrDecomposition, OperatorDecomposition, bound, decomposition_of
+from ..spectral._check import check_real
 from ._channels import check_channels
 
 
@@ -95,15 +97,17 @@ class GroupNorm(AbstractTyped):
         - `x`: real fields of shape `(*batch, channels, nx, ny, nz)`.
         - `key`: ignored. `eqx.nn.Sequential` passes it.
 
-        **Returns:** fields of the shape and the dtype of `x`.
+        **Returns:** fields of the shape and the dtype of `x`; of integers, fields of floating-point numbers.
 
-        **Raises:** `ValueError` if `x` does not have the shape `(*batch, channels, nx, ny, nz)`.
+        **Raises:** `ValueError` if `x` does not have the shape `(*batch, channels, nx, ny, nz)`; `TypeError` if `x` is
+        complex.
         """
         if not self.is_bound:
             return bound(self, x)(x)
         dec = self.decomposition
         x = Placed(dec)(check_channels(x, self.channels, dec.ndim))
-        u = x.astype(np.promote_types(x.dtype, np.float32))
+        check_real("x", x)
+        u = x.astype(field_dtype(x.dtype))
         over_grid = lambda numbers: jnp.expand_dims(numbers.astype(u.dtype), tuple(range(-dec.ndim, 0)))
         # A small matrix takes the means over groups. Reshaping the channels could mix them with a sharded batch.
         groups = self.norm.groups
@@ -115,7 +119,7 @@ class GroupNorm(AbstractTyped):
         if self.norm.weight is not None and self.norm.bias is not None:
             each = lambda parameter: lax.broadcast_to_rank(over_grid(parameter), u.ndim)
             u = u * each(self.norm.weight) + each(self.norm.bias)
-        return Placed(dec)(u.astype(x.dtype))
+        return Placed(dec)(u.astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else u)
 
 
 def LayerNorm(mesh: MeshOrDecomposition | None, channels: int, **options: Any) -> GroupNorm:

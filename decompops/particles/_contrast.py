@@ -7,7 +7,7 @@ from jax import Array
 from .._common.box import Box
 from .._core.window import Window
 from .._operator.fft import FFT
-from ._deposit import deposited
+from ._deposit import deposited, weights_of
 from ._home import Home
 from ._modes import Deconvolution, Interlacing
 from ._particles import Particles
@@ -35,7 +35,7 @@ def contrast(home: Home, window: WindowName | Window, p: Particles, weights: Arr
 @eqx.filter_jit
 def shot_noise(home: Home, p: Particles, weights: Array | None) -> Array:
     """Return the power spectrum of particles at random. See `ParticleMesh.shot_noise`."""
-    weights = jnp.ones_like(p.positions[:, 0]) if weights is None else weights
+    weights = weights_of(p, weights)
     volume = jnp.asarray(Box(home.decomposition.box_lengths).volume, weights.dtype)
     caller = home.decomposition.backend.caller()
     return volume * summed(home, p, weights**2, caller) / summed(home, p, weights, caller) ** 2

@@ -4,6 +4,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
@@ -22,7 +23,7 @@ def deposited(home: Home, window: Window, p: Particles, values: Array | None, of
     Along each axis, the points of the field are shifted by `offset` cells.
     """
     exchange = _halo(home, window, offset)
-    values = jnp.ones_like(p.positions[:, 0]) if values is None else values
+    values = weights_of(p, values)
 
     def on_block(lengths: Any, counts: Array, positions: Array, values: Array) -> Array:
         cloud, frame = _cloud(home, window, lengths, counts, positions, offset)
@@ -46,6 +47,12 @@ def read_at(home: Home, window: Window, p: Particles, field: Array) -> Array:
     slots, spec = home.spec, PartitionSpec(*[None] * (field.ndim - dec.ndim), *dec.spec())
     run = home.mapped(on_block, (PartitionSpec(), PartitionSpec(), slots, spec), slots)
     return run(dec.box_lengths, p.counts, *home.placed(p.positions), field)
+
+
+def weights_of(p: Particles, values: Array | None) -> Array:
+    """Return `values`, or one for each particle, in single or double precision: sums in half precision lose mass."""
+    values = jnp.ones_like(p.positions[:, 0]) if values is None else values
+    return values.astype(np.promote_types(values.dtype, np.float32))
 
 
 def _wraps(home: Home) -> tuple[bool, ...]:

@@ -216,8 +216,9 @@ class ParticleMesh(eqx.Module):
         - `values`: real or complex numbers of shape `(slots, *components)`, such as `p["mass"]`; by default, one for
             each particle.
 
-        **Returns:** a field of shape `(*components, nx, ny, nz)`. Its sum over the grid is the sum of the values, if no
-        particle is near the end of an open axis. A device whose particles are not all its own returns NaN.
+        **Returns:** a field of shape `(*components, nx, ny, nz)`, in single precision for values of half precision. Its
+        sum over the grid is the sum of the values, if no particle is near the end of an open axis. A device whose
+        particles are not all its own returns NaN.
 
         JAX differentiates the result with respect to values and positions, in both modes and to any order that the
         window has; the transpose with respect to the values is `read`.
@@ -280,8 +281,10 @@ class ParticleMesh(eqx.Module):
 
         **Returns:** an array of shape `(slots, *components)`: zeros in slots without a particle. A device whose
         particles are not all its own returns NaN.
+
+        **Raises:** `TypeError` if `field` holds integers; `ValueError` if its shape is not that of the grid.
         """
-        return read_at(self._home, window_of(self.window), p, device_array(field))
+        return read_at(self._home, window_of(self.window), p, _inexact("field", device_array(field)))
 
     def sum(self, p: Particles, values: Shaped[Array | np.ndarray, "slots ..."]) -> Shaped[Array, "..."]:
         """Add up the values of all particles, such as their energies. Slots without a particle do not count.
@@ -372,10 +375,14 @@ def _values(p: Particles, values: Any) -> Array | None:
     """Return the values of the particles that are deposited; `None` stands for one each."""
     if values is None:
         return None
-    values = of_slots(p, values)
-    if not jnp.issubdtype(values.dtype, jnp.inexact):
-        raise TypeError(f"`values` must be real or complex numbers; got {values.dtype}.")
-    return values
+    return _inexact("values", of_slots(p, values))
+
+
+def _inexact(name: str, numbers: Array) -> Array:
+    """Return `numbers`. Raise `TypeError` if they are integers."""
+    if not jnp.issubdtype(numbers.dtype, jnp.inexact):
+        raise TypeError(f"`{name}` must be real or complex numbers; got {numbers.dtype}.")
+    return numbers
 
 
 def of_slots(p: Particles, values: Any) -> Array:

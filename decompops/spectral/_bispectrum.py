@@ -17,7 +17,7 @@ from .._common.byte_order import device_array
 from .._core.layout import check_global
 from .._operator.transform import AbstractTransform
 from . import _vector
-from ._check import check_fft, check_periodic
+from ._check import check_fft, check_periodic, check_real
 from ._shells import check_edges, modes_of, shell_sums, statistics_transform, transformed_box
 from ._spectra import real_product
 
@@ -95,8 +95,7 @@ def bispectrum(
     check_fft(fft)
     check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
     check_periodic(fft)
-    if jnp.iscomplexobj(u):
-        raise TypeError(f"`u` must be real; got {jnp.result_type(u)}. Pass the real or the imaginary part.")
+    check_real("u", u)
     bounds = check_edges(edges)
     if bounds[0] < 0:
         raise ValueError(f"`edges` must be at least zero; got {bounds[0]}.")

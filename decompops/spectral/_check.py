@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import jax.numpy as jnp
+
 from .._basis.base import AbstractBasis
 from .._basis.fourier import Fourier
 from .._common.blocks import axis_names
@@ -28,6 +30,12 @@ def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
     if real and fft.takes_complex:
         raise ValueError("`fft` must be built with `real=True`; got a complex transform.")
     return fft.decomposition.shape
+
+
+def check_real(name: str, field: Any) -> None:
+    """Raise `TypeError` if `field` is complex."""
+    if jnp.iscomplexobj(field):
+        raise TypeError(f"`{name}` must be real; got {jnp.result_type(field)}. Pass the real or the imaginary part.")
 
 
 def check_box_given(fft: AbstractTransform) -> None:

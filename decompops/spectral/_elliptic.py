@@ -4,18 +4,21 @@ import abc
 from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 
 import jax.numpy as jnp
+import numpy as np
 from equinox import AbstractVar
 from jax import Array
 from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Inexact
+from jaxtyping import Inexact, Shaped
 
 from .._basis.base import AbstractBasis
 from .._basis.cells import Cells
 from .._basis.chebyshev import Chebyshev
+from .._basis.fourier import field_dtype
 from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import aligned
+from .._common.byte_order import device_array
 from .._common.placement import place
 from .._core.layout import check_global
 from ._across import AbstractAcross, Wall
@@ -92,7 +95,9 @@ class AbstractElliptic(AbstractSpectralOperator):
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
         return self.without_walls(spectrum) if self.walls is None else self._solve(spectrum)
 
-    def solution(self, field: Inexact[Array, "*field"], first: Any = 0.0, last: Any = 0.0) -> Inexact[Array, "*field"]:
+    def solution(
+        self, field: Shaped[Array | np.ndarray, "*field"], first: Any = 0.0, last: Any = 0.0
+    ) -> Inexact[Array, "*field"]:
         """Return the solution u with nonzero values or slopes at the `walls`.
 
         `operator.solution(f, 1.0)` returns the solution for the right-hand side f with u = 1 at the first wall.
@@ -106,7 +111,8 @@ class AbstractElliptic(AbstractSpectralOperator):
             for the wall at x = 0. Each is one number, or an array for the axes after the first axis: `(ny, nz)` or
             `(*batch, ny, nz)`.
 
-        **Returns:** a field of the shape and dtype of `field`.
+        **Returns:** a field of the shape and dtype of `field`; of integers or half precision, in the precision of
+        `jnp.fft`.
 
         **Raises:** `ValueError` if the operator has no `walls`, if `field` does not have the shape of the grid, if wall
         values do not fit `field`, or if this method is called inside a `shard_map` over a mesh axis that shards the
@@ -116,6 +122,8 @@ class AbstractElliptic(AbstractSpectralOperator):
             raise ValueError(f"`walls` must be given for values at walls; got {self.title} without walls.")
         check_global("field", self.decomposition.mesh_axes)
         self.in_layout.check(field)
+        field = device_array(field)
+        field = field if jnp.iscomplexobj(field) else field.astype(field_dtype(field.dtype))
         if self._across.adds_values:
             return self(self._with_values(field, self.sign, first, last))
         transform = self.transform

@@ -13,16 +13,18 @@ from jax import Array, lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Shaped
 
+from .._basis.fourier import field_dtype
 from .._common.box import Number
 from .._common.byte_order import device_array
 from .._common.check import check_axes, check_count, check_number
 from .._common.typed import batch_in_type
 from .._core.decomposition import Decomposition
 from .._core.layout import check_global
+from .._operator.placed import Placed
 from .._operator.transform import AbstractTransform
 from .._operator.transpose import Transpose
 from . import _vector
-from ._check import check_fft, check_periodic
+from ._check import check_fft, check_periodic, check_real
 from ._dealiasing import AbstractDealiasing, Pad, check_dealiasing
 from ._modes import check_components, inner_transform, slope_units
 from ._shells import known_lengths, modes_of, over_grid, shell_sums, wavenumber_bounds
@@ -227,9 +229,9 @@ def structure_functions(
 
     **Returns:** a `StructureFunctions`.
 
-    **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if `fft` has no `shape`, takes complex fields or
-    is not periodic, if `u` does not have a component for each axis, if `separations` or `orders` are not integers, or
-    if the cells have different lengths along the axes.
+    **Raises:** `TypeError` if `fft` is not a transform or `u` is complex; `ValueError` if `fft` has no `shape`, takes
+    complex fields or is not periodic, if `u` does not have a component for each axis, if `separations` or `orders` are
+    not integers, or if the cells have different lengths along the axes.
     """
     ndim = check_flow(fft, u)
     along = tuple(range(ndim)) if axes is None else check_axes("axes", axes, ndim)
@@ -242,7 +244,9 @@ def structure_functions(
     if not np.allclose(spacing, spacing[0], rtol=1e-6):
         raise ValueError(f"`axes` must be axes along which cells have the same length; got the lengths {spacing}.")
     r = spacing[0] * cells
-    return _structure(fft, device_array(u), tuple(cells.tolist()), tuple(r.tolist()), powers, along)
+    # Differences of unsigned integers wrap around, and sums in half precision overflow.
+    u = device_array(u)
+    return _structure(fft, u.astype(field_dtype(u.dtype)), tuple(cells.tolist()), tuple(r.tolist()), powers, along)
 
 
 @eqx.filter_jit
@@ -259,7 +263,7 @@ def _structure(
 
     def of_axis(axis: int) -> Array:
         """Return the sums of the powers of the differences of each component, of shape (*batch, components, p, r)."""
-        lines = u if axis == ndim - 1 else Transpose(dec, -1, axis)(u)
+        lines = Placed(dec)(u) if axis == ndim - 1 else Transpose(dec, -1, axis)(u)
         blocks = dec.pencil(axis, dec.shape)
         batch = batch_in_type(lines, ndim)
 
@@ -287,4 +291,5 @@ def check_flow(fft: Any, u: Any) -> int:
     check_periodic(fft)
     check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
     check_components("vector", u, len(shape))
+    check_real("u", u)
     return len(shape)

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from .._basis.fourier import field_dtype
 from .._common.broadcast import aligned
 from .._common.typed import whole_along
 from .._operator.transform import Wavenumbers
@@ -127,8 +128,8 @@ def inverse_laplacian(k: Wavenumbers, spectrum: Array) -> Array:
 
 
 def cast(value: Any, like: Array) -> Array:
-    """Return a real parameter, such as a viscosity, in the precision of the spectrum `like`."""
-    return jnp.asarray(value, jnp.finfo(like.dtype).dtype)
+    """Return a real parameter, such as a viscosity, in the precision of `like`, a spectrum or a field."""
+    return jnp.asarray(value, field_dtype(like.dtype))
 
 
 class Nabla(NamedTuple):

@@ -174,6 +174,20 @@ def test_structure_functions_are_equal_to_numpy(sizes, kind):
     assert_close(every.r, 2 * np.pi / 9 * np.array(cells), 1e-12)
 
 
+def test_structure_functions_ignore_the_padding():
+    """Along the last axis nothing is transposed, so nothing else clears the padding. An unpadded array works, too."""
+    shape = (9, 6, 4)
+    u = random_field((3, *shape))
+    fft = transform(shape, (2, 4), box=dops.Box((9.0, 6.0, 4.0)))
+    padded = fft.decomposition.padded_shape()
+    junk = random_field((3, *padded), seed=1)
+    junk[:, :9, :6, :4] = u
+    expected = np.mean((np.roll(u[2], -1, -1) - u[2]) ** 2)
+    for field in (junk, u):
+        found = spectral.structure_functions(fft, field, (1,), orders=(2,), axes="z")
+        assert_close(found.longitudinal, [[expected]], rtol=1e-5)
+
+
 def test_structure_functions_of_a_wave_and_their_derivatives():
     """The structure functions of `(sin(2x), cos(2x))` along x are `1 - cos(2r)`."""
     fft = transform((12, 8), (2,))
