@@ -129,14 +129,14 @@ def brief(value: Any) -> str:
     return repr(value)
 
 
-def check_count(name: str, value: Any) -> int:
-    """Return `value` as an int of at least one. Raises `ValueError` for other values."""
+def check_count(name: str, value: Any, *, least: int = 1) -> int:
+    """Return `value` as an int of at least `least`. Raises `ValueError` for other values."""
     try:
         count = operator.index(value)
     except TypeError:
-        count = 0
-    if count < 1:
-        raise ValueError(f"`{name}` must be an integer of at least one; got {value!r}.")
+        count = least - 1
+    if count < least:
+        raise ValueError(f"`{name}` must be an integer of at least {'one' if least == 1 else least}; got {value!r}.")
     return count
 
 

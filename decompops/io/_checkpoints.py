@@ -110,7 +110,7 @@ class Checkpoints:
 
         **Arguments:**
 
-        - `step`: the number of the checkpoint, larger than all earlier numbers.
+        - `step`: the number of the checkpoint: an integer of at least 0, larger than all earlier numbers.
         - `tree`: a dictionary of PyTrees by name, such as states, models, optimizer states, random keys and numbers
             (also complex numbers). Leaves that are neither arrays nor numbers, such as functions, are not saved.
         - `structures`: a dictionary that gives the `Structure` of states, such as `solver.in_structure`, by their names
@@ -119,11 +119,11 @@ class Checkpoints:
         - `description`: a dictionary of strings, numbers and lists that says to what the checkpoint belongs. The method
             `description` returns it.
 
-        **Raises:** `ValueError` if `step` is not larger than all earlier numbers, if `structures` has a name that
-        `tree` does not have, or if an array has no elements. `TypeError` if `tree` is not a dictionary. The errors of
+        **Raises:** `ValueError` if `step` is not such an integer, if `structures` has a name that `tree` does not have,
+        or if an array has no elements. `TypeError` if `tree` is not a dictionary. The errors of
         `claim`. `OSError` or `RuntimeError`, as in `wait`, if the previous checkpoint could not be written.
         """
-        orbax = orbax_checkpoint()
+        orbax, step = orbax_checkpoint(), check_count("step", step, least=0)
         self.claim()
         if self.latest is not None and step <= self.latest:
             raise ValueError(f"`step` must be larger than the newest checkpoint, {self.latest}; got {step}.")

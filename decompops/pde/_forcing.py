@@ -60,19 +60,22 @@ def add_forcing(
 ) -> Inexact[Array, "*spectrum"]:
     """Return the sum of `rate` and the results of the functions in `forcing`.
 
-    Raises `IndexError` if a function reads a component that `u` does not have, and `ValueError` if a result does not
-    have the shape of `u`.
+    Raises `IndexError` if a function reads a component that `u` does not have, `ValueError` if a result does not have
+    the shape of `u`, and `TypeError` if a function returns nothing.
     """
 
     def push(function: Callable) -> Array:
         try:
             with _checked_indices():
-                push = jnp.asarray(function(t, u, args))
+                push = function(t, u, args)
         except IndexError as error:
             raise IndexError(
                 f"`forcing` must read only components of its state u, whose shape is {u.shape}: {error}. If a force "
                 "depends on the scalar of a `PassiveScalar`, pass it as `PassiveScalar(flow, κ, forcing=...)`."
             ) from error
+        if push is None:
+            raise TypeError(f"`forcing` must return a spectrum with the shape of u, {u.shape}; got None.")
+        push = jnp.asarray(push)
         if push.shape not in ((), u.shape):
             raise ValueError(f"`forcing` must return a spectrum with the shape of u, {u.shape}; got {push.shape}.")
         return push.astype(u.dtype)

@@ -73,9 +73,9 @@ class VariableViscosity(AbstractProducts):
 
     def _field(self, square: Array, scalars: _vector.Parts) -> Array:
         (c,) = scalars
-        nu = jnp.asarray(self.viscosity(c))
-        if nu.shape != c.shape:
+        nu = self.viscosity(c)
+        if getattr(nu, "shape", ()) != c.shape or jnp.iscomplexobj(nu):
             raise ValueError(
-                f"`viscosity` must return a field with the shape of the scalar, {c.shape}; got {nu.shape}."
+                f"`viscosity` must return a real field with the shape of the scalar, {c.shape}; got {brief(nu)}."
             )
-        return nu.astype(c.dtype)
+        return jnp.asarray(nu, c.dtype)

@@ -154,6 +154,15 @@ def test_the_newest_are_kept(tmp_path):
             checkpoints.save(3, {"i": 3})
 
 
+@pytest.mark.parametrize("step", [-1, 1.0, "a", None])
+def test_a_step_under_which_no_checkpoint_would_be_found(tmp_path, plain, step):
+    with plain.io.Checkpoints(tmp_path) as checkpoints:
+        with pytest.raises(ValueError, match="`step` must be an integer of at least 0; got"):
+            checkpoints.save(step, {"i": 0})
+        checkpoints.save(np.int64(0), {"i": 0})
+        assert checkpoints.steps == [0]
+
+
 def test_trees_that_do_not_fit_are_refused(tmp_path, run, plain):
     solver, middle, _ = run
     structures = {"u": solver.in_structure}

@@ -17,9 +17,10 @@ SHAPE = (8, 8, 4)
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_results_have_the_shape_of_the_batch(kind, backend):
     """Compiled kernels cannot move an array without elements, and no `reshape` may guess a length from it."""
-    dec = dops.Decomposition(make_mesh((2, 4), kind), shape=SHAPE, backend=backend)
+    mesh = make_mesh((2, 4), kind)
+    dec = dops.Decomposition(mesh, shape=SHAPE, backend=backend)
     u = dec.shard(np.zeros((0, *SHAPE), np.float32))
-    with jax.set_mesh(dec.mesh):
+    with jax.set_mesh(mesh):
         for reduction in (dec.sum, dec.mean, dec.norm, dec.max, dec.min, lambda u: dec.vdot(u, u)):
             assert reduction(u).shape == (0,)
             assert jax.jit(jax.grad(lambda u, f=reduction: jnp.sum(f(u))))(u).shape == u.shape

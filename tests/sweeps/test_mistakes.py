@@ -61,6 +61,11 @@ def test_an_array_as_forcing(plain, given, force):
     says(text, TypeError, plain.pde.NavierStokes, given.fft, 0.01, forcing=force)
 
 
+def test_a_forcing_that_returns_nothing(plain, given):
+    forced = plain.pde.NavierStokes(given.fft, 0.01, forcing=lambda t, u, args: None)
+    says("`forcing` must return a spectrum", TypeError, forced, 0.0, forced.state(VECTOR))
+
+
 def takers_of_keys(plain, given):
     fft, nn = given.fft, plain.nn
     return {
