@@ -285,15 +285,21 @@ def happen(fault: Fault) -> tuple[int, str, float]:
     "fault", [pytest.param(fault, id=fault.id, marks=[pytest.mark.sweep] * fault.sweep) for fault in FAULTS]
 )
 def test_fault(fault):
-    status, output, seconds = happen(fault)
+    has = lambda pattern: re.search(pattern, output, flags=re.MULTILINE)
+    # Open MPI's launcher sends SIGKILL a quarter of a second after SIGTERM. On a busy machine, a rank may not have said
+    # where it was by then.
+    for _ in range(3 if fault.open_mpi else 1):
+        status, output, seconds = happen(fault)
+        if all(map(has, fault.patterns)):
+            break
     printed = [line for line in output.splitlines() if not re.match(NOISE, line)]
     assert (status != 0) == fault.fails, output
     if "prterun" in output or not (fault.open_mpi and fault.fails):
         for pattern in fault.patterns:
-            assert re.search(pattern, output, flags=re.MULTILINE), f"{pattern}\n{output}"
+            assert has(pattern), f"{pattern}\n{output}"
         assert not fault.fails or re.match(fault.first, "\n".join(printed)), output
     for pattern in fault.absent:
-        assert not re.search(pattern, output, flags=re.MULTILINE), f"{pattern}\n{output}"
+        assert not has(pattern), f"{pattern}\n{output}"
     assert len(printed) <= fault.lines, output
     assert seconds < fault.within, output
     assert "\0" not in output
