@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Float
 
 from .._common.box import Number
@@ -60,7 +60,7 @@ class Cosmology(eqx.Module):
         # The integral of (a E)⁻³ from 0 to a, with the substitution a u² that makes the integrand smooth at 0.
         u = jnp.expand_dims(points, tuple(range(1, a.ndim + 1)))
         terms = u**4 * (matter + (1 - matter) * a[None] ** 3 * u**6) ** -1.5
-        return self.expansion(a) * 2 * a**2.5 * jnp.tensordot(weights, terms, 1)
+        return self.expansion(a) * 2 * a**2.5 * jnp.tensordot(weights, terms, 1, precision=lax.Precision.HIGHEST)
 
     def _in_one_dtype(self, a: Scalars) -> tuple[Array, Array]:
         a = jnp.asarray(a)

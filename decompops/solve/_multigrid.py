@@ -244,7 +244,7 @@ def _dense_inverse(network: Network) -> Inexact[Array, "cells cells"]:
         # `totals` are the conductances to walls, and, for the cells up to k, all that were left.
         matrix, totals = carry
         here, later = number == k, number > k
-        row, total = here.astype(dtype) @ matrix, here.astype(dtype) @ totals
+        row, total = _product(here.astype(dtype), matrix), _product(here.astype(dtype), totals)
         rest = jnp.where(later, row, 0)
         share = rest * _reciprocal(total + jnp.sum(rest))
         matrix = jnp.where(here[None, :] & later[:, None], share[:, None], matrix + share[:, None] * row[None, :])
@@ -254,7 +254,12 @@ def _dense_inverse(network: Network) -> Inexact[Array, "cells cells"]:
     leaks = network(jnp.ones(shape, dtype)).reshape(cells)
     matrix, totals = jax.lax.fori_loop(0, cells, eliminate, (matrix, leaks))
     factor = jnp.where(before, matrix, jnp.eye(cells, dtype=dtype))
-    return factor.T @ (_reciprocal(totals)[:, None] * factor)
+    return _product(factor.T, _reciprocal(totals)[:, None] * factor)
+
+
+def _product(a: Array, b: Array) -> Array:
+    """Return a matrix product in full precision. By default, GPUs round float32 factors to 11 bits."""
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
 def _reciprocal(x: Array) -> Array:
@@ -280,7 +285,7 @@ def _solved(multigrid: Multigrid, number: int, b: Array, local: bool) -> Array:
     if number == len(multigrid.levels):
         inverse = multigrid.bottom.astype(b.dtype)
         lead = b.ndim - multigrid.decomposition.ndim
-        return (b.reshape(*b.shape[:lead], len(inverse)) @ inverse).reshape(b.shape)
+        return _product(b.reshape(*b.shape[:lead], len(inverse)), inverse).reshape(b.shape)
     level = multigrid.levels[number]
     first, later = _chebyshev(len(level.network.faces), multigrid.degree)
     # Cells that nothing is connected to stay zero.
