@@ -55,7 +55,7 @@ VORTEX = """
 <figure markdown>
 ![Four vortices break up into rings and filaments](../pictures/vortex.png)
 <figcaption>The same flow on a finer grid of 128³ cells, at t = 8: the greatest magnitude of the vorticity along z. The
-script draws this picture with <code>--n 128 --t-end 8 --vortex vortex.png</code>.</figcaption>
+script draws this picture with <code>--n 128 --dt 0.025 --t-end 8 --vortex vortex.png</code>.</figcaption>
 </figure>
 """
 ENTRIES = [

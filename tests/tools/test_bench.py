@@ -13,7 +13,7 @@ from decompops import XLA
 from decompops.tools import cli as cli
 from decompops.tools.bench import run as bench, targets
 from decompops.tools.bench.program import Contestant
-from decompops.tools.bench.tables import LEGEND
+from decompops.tools.bench.tables import LEGEND, program_lines
 from decompops.tools.bench.task import HALO_WIDTH
 
 from commands import assert_fits, run, run_json
@@ -278,3 +278,12 @@ def test_a_slow_contestant_is_timed_once(monkeypatch):
     assert calls.count(0.3) == 3  # One call checks its answer, one call shows that it is slow, and one call is timed.
     assert peer["median_s"] == peer["min_s"] >= 0.3
     assert (ours["note"], peer["note"]) == ("a note", "a note; timed once")
+
+
+def test_bytes_that_nobody_counts_are_not_shown_as_none():
+    """cuDecomp does not say what it sends."""
+    program = {"collectives": [], "kernel_messages": 0, "communicated_bytes": 0, "least_communicated_bytes": 2048}
+    program |= {"temporary_bytes": None, "kernel_workspace_bytes": 0, "least_bytes_per_fft_pass": []}
+    assert dict(program_lines(program))["communicated"] == "not counted, at least 2 KiB needed"
+    alone = dict(program_lines({**program, "least_communicated_bytes": 0}))
+    assert alone["communicated"] == "0 B per device, at least 0 B needed"

@@ -16,10 +16,19 @@ from packaging.utils import canonicalize_name
 
 def test_they_run_in_a_process_of_their_own(tmp_path):
     (tmp_path / "test_two.py").write_text("def test_a(): pass\ndef test_b(): assert 0\n")
-    found = gpu_tests.run_tests(str(tmp_path), 60)
+    found = gpu_tests.run_tests([tmp_path / "test_two.py"], 60)
     assert found["counts"] == {"passed": 1, "failed": 1}
     assert len(found["failed"]) == 1
     assert "test_b" in found["failed"][0]["case"]
+
+
+def test_results_of_tests_that_have_ended_are_kept_when_time_is_up(tmp_path):
+    """Tests of several ranks come last, and those of compiled programs do not run."""
+    (tmp_path / "test_cudecomp.py").write_text("import time\ndef test_b(): time.sleep(600)\n")
+    (tmp_path / "test_gpu.py").write_text("def test_a(): pass\n")
+    (tmp_path / "test_on_paper.py").write_text("def test_c(): assert 0\n")
+    found = gpu_tests.run_tests(gpu_tests.on_gpus(tmp_path), 15)
+    assert found == {"counts": {"passed": 1}, "failed": [], "stopped": "after 15 s"}
 
 
 def test_they_need_only_pytest_and_the_packages_of_decompops(tmp_path, monkeypatch):
@@ -39,11 +48,12 @@ def test_they_need_only_pytest_and_the_packages_of_decompops(tmp_path, monkeypat
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.delenv("DECOMPOPS_REQUIRE_CUDA_PLUGIN", raising=False)
-    found = gpu_tests.run_tests(str(gpu_tests.FOLDER), 200)
+    found = gpu_tests.run_tests(gpu_tests.on_gpus(gpu_tests.FOLDER), 200)
     assert found["failed"] == []
     assert set(found["counts"]) == {"skipped"}
     assert found["counts"]["skipped"] > 20
-    assert gpu_tests.run_tests(str(root / "tests" / "tools" / "test_hlo.py"), 200)["counts"].keys() == {"passed"}
+    hlo = root / "tests" / "tools" / "test_hlo.py"
+    assert gpu_tests.run_tests([hlo], 200)["counts"].keys() == {"passed"}
 
 
 ONLY_SOME_PACKAGES = """

@@ -63,7 +63,9 @@ def program_lines(program: dict[str, Any]) -> list[tuple[str, str]]:
         found.append(f"{program['kernel_messages']} messages of compiled kernels")
     lines = [("collectives", ", ".join(found) or "none")]
     sent, least = program["communicated_bytes"], program["least_communicated_bytes"]
-    lines.append(("communicated", f"{_bytes(sent)} per device, at least {_bytes(least)} needed"))
+    # cuDecomp does not say what it sends.
+    counted = f"{_bytes(sent)} per device" if sent or not least else "not counted"
+    lines.append(("communicated", f"{counted}, at least {_bytes(least)} needed"))
     if program["temporary_bytes"] is not None:
         temporary, block = program["temporary_blocks"], program["block_bytes"]
         lines.append(("temporaries", f"{temporary:.2f} blocks of {_bytes(block)}"))

@@ -31,12 +31,12 @@ from .study import write_study
 # Compiling for more virtual devices takes long.
 _MOST_DEVICES = 8
 # To be fully used, a GPU needs larger grids than a CPU. Some GPUs have caches of more than 64 MiB (2**26 bytes), and
-# the largest block must not fit into the cache.
+# the largest blocks must not fit into the cache, nor take so short a time that the start of a program counts.
 _ON_GPUS = {
     "shapes": ((128,) * 3, (256,) * 3, (512,) * 3),
     "strong": 512,
     "weak": 256,
-    "block_bytes": (2**20, 2**23, 2**26, 2**28),
+    "block_bytes": (2**23, 2**26, 2**28, 2**30),
 }
 # Launchers tell each process the number of processes in one of these environment variables.
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")

@@ -148,7 +148,8 @@ def _tests(data: Results, report: Results, folder: Path) -> list[str]:
     if "not_run" in data:
         return [f"Not run: {data['not_run']}.", ""]
     counts = ", ".join(f"{number} {word}" for word, number in data["counts"].items())
-    return [f"`pytest tests/gpu`: {counts or 'no result'}.", ""]
+    stopped = f", stopped {data['stopped']}" if "stopped" in data else ""
+    return [f"`pytest tests/gpu`: {counts or 'no result'}{stopped}.", ""]
 
 
 # The title of each section, and the function that makes its text, in the order of the page.
