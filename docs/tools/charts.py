@@ -53,7 +53,7 @@ class Chart:
 
 
 XLA, MPI, MORE, PAPER = "benchmarks_xla", "benchmarks_mpi", "benchmarks_mpi_exchanges", "benchmarks_paper"
-SOLVERS, WALLS, FILES = "benchmarks_solvers", "benchmarks_walls", "benchmarks_files"
+SOLVERS, WALLS, FILES, GPU = "benchmarks_solvers", "benchmarks_walls", "benchmarks_files", "benchmarks_gpu"
 CELLS = "Planes, batches and cosines beside mpi4py-fft"
 HALOS = "Transposes and halo exchanges"
 OTHERS = "Other operators beside jaxDecomp"
@@ -65,6 +65,9 @@ GRADIENTS = ("gradient", "gradient, decompops")
 SENT = "what a device sends for the gradient, in blocks of the field"
 SCRATCH = "scratch: fields, or three spectra for the last two rows"
 ALL = (
+    Chart(
+        "one-gpu", GPU, "Transforms and steps", keys=2, series=("`jnp.fft`", "memory alone", "its FFTs"), scale="linear"
+    ),
     Chart("native", "benchmarks", "One process: `Native()`", keys=2),
     Chart("xla-256", XLA, "256³", keys=3, series=3),
     Chart("xla-192", XLA, "192³", keys=3, series=3),
@@ -101,6 +104,9 @@ ALL = (
 )
 # Tables of docs/benchmarks*.md that have numbers but no chart, as `(page, section, table)`, and the reason.
 WITHOUT = {
+    (GPU, "A whole simulation", 0): "a picture shows both curves",
+    (GPU, "Blocks of 2³¹ cells", 0): "its columns have different units",
+    (GPU, "cuDecomp", 0): "its ratios are all between 1 and 1.06",
     (MPI, "Aims", 0): "its numbers are aims, beside text",
     (MORE, HALOS, 1): "what is sent is what is least possible, in every row",
     (PAPER, "On paper: 4096³ on 16×16 devices", 0): "each column has one number or two",
