@@ -92,6 +92,18 @@ def test_benchmark():
         assert program["communicated_bytes"] == program["least_communicated_bytes"] > 0
 
 
+def test_commands_with_another_backend_connect_the_processes():
+    """`XLA()` has no launcher of its own, and runs on all processes that a launcher has started. One of them prints."""
+    command = ("-m", "decompops", "selftest", "--backend", "xla", "--devices", "2", "--quiet")
+    done = mpiexec.run(*command, ranks=2)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("on 4 x cpu, 2 processes") == done.stdout.count("27 passed, 0 failed") == 1
+    done = mpiexec.run("-m", "decompops", "selftest", "--backend", "native", ranks=2)
+    assert done.returncode != 0
+    assert "`mesh` must consist of CPU devices of this process for `backend=Native()`" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

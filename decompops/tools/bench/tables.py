@@ -53,6 +53,12 @@ class _Console(Console):
         raise
 
 
+def sent_bytes(program: dict[str, Any]) -> int | None:
+    """Return the bytes that one device sends, or `None` if nobody counts them: cuDecomp does not say what it sends."""
+    sent = program["communicated_bytes"]
+    return None if program["least_communicated_bytes"] and not sent else sent
+
+
 def program_lines(program: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the communication and the memory of one device, as pairs of a label and a text."""
     found = [
@@ -62,10 +68,9 @@ def program_lines(program: dict[str, Any]) -> list[tuple[str, str]]:
     if program["kernel_messages"]:
         found.append(f"{program['kernel_messages']} messages of compiled kernels")
     lines = [("collectives", ", ".join(found) or "none")]
-    sent, least = program["communicated_bytes"], program["least_communicated_bytes"]
-    # cuDecomp does not say what it sends.
-    counted = f"{_bytes(sent)} per device" if sent or not least else "not counted"
-    lines.append(("communicated", f"{counted}, at least {_bytes(least)} needed"))
+    sent = sent_bytes(program)
+    counted = "not counted" if sent is None else f"{_bytes(sent)} per device"
+    lines.append(("communicated", f"{counted}, at least {_bytes(program['least_communicated_bytes'])} needed"))
     if program["temporary_bytes"] is not None:
         temporary, block = program["temporary_blocks"], program["block_bytes"]
         lines.append(("temporaries", f"{temporary:.2f} blocks of {_bytes(block)}"))

@@ -28,7 +28,7 @@ from ..bench.run import (
     on_paper,
 )
 from .arguments import Parser, add_backend, count, device_count, mesh, one_of, sizes
-from .devices import configured_devices, default_backend, is_quiet, start
+from .devices import configured_devices, default_backend, is_quiet, let_the_first_process_print, start
 from .info import versions
 from .output import labelled, missing, plural, wrapped
 from .progress import Progress
@@ -80,7 +80,7 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
         parser.exit(1, f"{parser.prog}: {problem}\n")
     if "float64" in options.dtype:
         jax.config.update("jax_enable_x64", True)
-    backend = start(parser, options.backend, options.overlap)
+    backend = start(parser, options.backend, options.overlap, on_paper=options.on_paper)
     if options.on_paper and not isinstance(backend, XLA):
         parser.error("--on-paper counts the collectives of XLA; add --backend xla")
     for name in (*PARTICLES, RESHARD) if options.on_paper else ():
@@ -93,6 +93,7 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
         if problem := targets.problem() if options.on_paper else "add --on-paper":
             parser.error(f"argument --target: {problem}")
     devices = configured_devices(options.devices, options.mesh, on_paper=options.on_paper, target=options.target)
+    let_the_first_process_print()
     if options.backend is None and options.overlap is None and not options.on_paper:
         backend = default_backend(devices)
     selected = _selected(parser, options, devices, backend)

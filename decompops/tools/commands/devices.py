@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import dataclasses
+import importlib.util
 import math
 import os
 import sys
@@ -17,22 +18,44 @@ from ..bench import targets
 from .arguments import Parser
 
 
-def start(parser: Parser, name: str | None, overlap: int | None = None) -> AbstractBackend:
-    """Return the backend called `name`, ready for use.
+# Launchers tell each process the number of processes in one of these environment variables.
+_LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
-    If the backend needs a launcher, this function also discards the stdout of all processes except the first one.
+
+def is_launched() -> bool:
+    """Return whether a launcher, such as `mpiexec` or `srun`, has started several processes."""
+    return max(int(os.environ.get(name) or 1) for name in _LAUNCHED) > 1
+
+
+def connect(backend: AbstractBackend) -> None:
+    """Connect the processes that a launcher has started, unless the backend has done so.
+
+    The processes need the address of process 0, from Slurm or, without Slurm, from MPI.
     """
+    if is_launched() and not backend.launcher:
+        method = None if "SLURM_STEP_NUM_TASKS" in os.environ or not importlib.util.find_spec("mpi4py") else "mpi4py"
+        jax.distributed.initialize(cluster_detection_method=method)
+
+
+def start(parser: Parser, name: str | None, overlap: int | None = None, *, on_paper: bool = False) -> AbstractBackend:
+    """Return the backend called `name`, ready for use. Connect the processes, unless programs are only compiled."""
     try:
         backend = resolve_backend(name)
         if overlap is not None:
             # Every backend is a dataclass, but the type checker cannot know this from the abstract class.
             backend = dataclasses.replace(backend, overlap=overlap)  # pyright: ignore[reportArgumentType]
         backend.start()
+        if not on_paper:
+            connect(backend)
     except (ValueError, TypeError, ImportError, RuntimeError) as error:
         parser.error(str(error))
-    if backend.launcher and jax.process_index() > 0:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     return backend
+
+
+def let_the_first_process_print() -> None:
+    """Discard the stdout of all processes except the first one. This starts JAX, which then keeps its devices."""
+    if jax.process_index() > 0:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
 def default_backend(devices: list) -> AbstractBackend:
@@ -49,9 +72,9 @@ def configured_devices(
 ) -> list:
     """Return the devices of JAX.
 
-    On CPUs, first ask JAX for `count` virtual devices, or for as many as the meshes need. With `on_paper`, programs are
-    only compiled, so virtual CPU devices replace GPUs if the machine has too few GPUs. With a `target`, return
-    descriptions of GPUs of this kind, which the machine need not have.
+    On CPUs, first ask JAX for `count` virtual devices, or for as many as the meshes need; in each of several processes,
+    for `count` or one. With `on_paper`, programs are only compiled, so virtual CPU devices replace GPUs if the machine
+    has too few GPUs. With a `target`, return descriptions of GPUs of this kind, which the machine need not have.
     """
     needed = max(map(math.prod, meshes or []), default=0)
     if target:
@@ -59,7 +82,8 @@ def configured_devices(
     chosen = "JAX_NUM_CPU_DEVICES" in os.environ or "device_count" in os.environ.get("XLA_FLAGS", "")
     if count or not chosen:
         with contextlib.suppress(RuntimeError):  # If JAX has started already, it keeps its devices.
-            jax.config.update("jax_num_cpu_devices", count or needed or 8)
+            several = is_launched() and not on_paper
+            jax.config.update("jax_num_cpu_devices", count or (1 if several else needed or 8))
     devices = jax_devices()
     if on_paper and len(devices) < max(needed, count or 0):
         devices = jax_devices("cpu")

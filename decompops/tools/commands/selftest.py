@@ -3,12 +3,14 @@
 import argparse
 
 import jax
+import numpy as np
+from jax.sharding import Mesh
 
 from ... import AbstractBackend
 from ..._core.registry import all_backends
 from .. import selftest
 from .arguments import Parser, add_backend, device_count
-from .devices import configured_devices, default_backend, is_quiet, start
+from .devices import configured_devices, default_backend, is_quiet, let_the_first_process_print, start
 from .output import plural, width, wrapped
 from .progress import Progress
 
@@ -24,8 +26,13 @@ def add(parser: Parser) -> None:
 def _run(parser: Parser, options: argparse.Namespace) -> int:
     backend = start(parser, options.backend)
     devices = configured_devices(options.devices)
+    let_the_first_process_print()
     if options.backend is None:
         backend = default_backend(devices)
+    try:
+        backend.check(Mesh(np.array(devices), ("x",)))
+    except (ValueError, ImportError, RuntimeError) as error:
+        parser.error(str(error))
     failed = passed = 0
     with Progress("selftest", selftest.count(devices), quiet=is_quiet(options)) as progress:
         for outcome in selftest.run(backend, devices, progress.part):

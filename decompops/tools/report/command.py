@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import dataclasses
-import importlib.util
 import os
 import sys
 import time
@@ -16,7 +15,7 @@ from jax.sharding import Mesh
 
 from ..._core.config import resolve_backend
 from ..commands.arguments import Parser, add_backend, count, file_name, grid, one_of, positive
-from ..commands.devices import default_backend, is_quiet
+from ..commands.devices import connect, default_backend, is_launched, is_quiet
 from ..commands.progress import Progress
 from .files import check_names
 from .hardware import cpu, usable_cores
@@ -38,8 +37,6 @@ _ON_GPUS = {
     "weak": 256,
     "block_bytes": (2**23, 2**26, 2**28, 2**30),
 }
-# Launchers tell each process the number of processes in one of these environment variables.
-_LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 def add(parser: Parser) -> None:
@@ -131,11 +128,10 @@ def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.devices])
     cores = usable_cores()
     backend.start()
-    several = max(int(os.environ.get(name) or 1) for name in _LAUNCHED) > 1
     with contextlib.suppress(RuntimeError):  # If JAX has started already, it keeps its devices.
-        jax.config.update("jax_num_cpu_devices", 1 if several else options.devices or min(cores, _MOST_DEVICES))
-    if several and not backend.launcher:
-        _connect()
+        usual = options.devices or min(cores, _MOST_DEVICES)
+        jax.config.update("jax_num_cpu_devices", 1 if is_launched() else usual)
+    connect(backend)
     devices = jax.devices()
     if options.backend is None:
         backend = default_backend(devices)
@@ -149,12 +145,6 @@ def _setting(options: argparse.Namespace, clock: Clock) -> Setting:
         shapes = sorted(options.shape, key=np.prod)
         given |= {"shapes": tuple(shapes), "small": shapes[0]}
     return dataclasses.replace(setting, **given)
-
-
-def _connect() -> None:
-    """Connect the processes of JAX. They need the address of process 0, from Slurm or, without Slurm, from MPI."""
-    method = None if "SLURM_STEP_NUM_TASKS" in os.environ or not importlib.util.find_spec("mpi4py") else "mpi4py"
-    jax.distributed.initialize(cluster_detection_method=method)
 
 
 def default_name(setting: Setting) -> str:

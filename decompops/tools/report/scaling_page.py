@@ -4,6 +4,7 @@ from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
+from ..bench.tables import sent_bytes
 from .tables import mib, plot, ratio, size_of, table
 
 
@@ -82,7 +83,7 @@ def _tables(kind: str, title: str, points: list[Results], shared: bool) -> list[
             *(f"`{point['operator']}`", *map(str, found), size_of(point["mesh"]), size_of(point["shape"]), own),
             *([ratio(speed_up)] if kind == "strong" else []),
             *(ratio(efficiency), *(ratio(ratios.get(name)) for name in peers)),
-            mib(point["program"]["communicated_bytes"]),
+            mib(sent_bytes(point["program"])),
         ]
 
     timed = [point for point in points if point["contestants"][0]["median_s"]]
