@@ -18,6 +18,12 @@ from .software import PACKAGE
 FOLDER = PACKAGE.parent / "tests" / "gpu"
 # A test that compiles for a GPU may take this long until it notices a signal.
 _SECONDS_TO_STOP = 20
+# A shell starts background jobs with SIGINT ignored, and their children inherit this.
+_PYTEST = """
+import signal, sys, pytest
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(pytest.main(sys.argv[1:]))
+"""
 _AGAIN = "`python -m decompops report --sections tests`"
 
 
@@ -45,7 +51,7 @@ def run_tests(files: list[Path], seconds: float) -> dict[str, Any]:
     """Run pytest on files in a second process. After `seconds`, return the results of the tests that have ended."""
     # Some settings in pyproject.toml need plugins of pytest that may not be installed. These options replace them.
     plain = ["-o", "addopts=--import-mode=importlib", "-o", "filterwarnings=default", "-p", "no:cacheprovider"]
-    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=line", *plain, *map(str, files)]
+    command = [sys.executable, "-c", _PYTEST, "-q", "-rfE", "--tb=line", *plain, *map(str, files)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=PACKAGE.parent, env=os.environ
     )
