@@ -41,9 +41,11 @@ def slip(fields: Any, ndim: int, places: tuple[Place, ...], moving: Any = None) 
     For each value, the nearer one counts. `moving` has one number for each of `places`. The result is zero for
     differences at the level of rounding, and for traced values.
     """
-    values = jnp.zeros(len(places)) if moving is None else moving  # In a function that JAX traces, both are tracers.
     known = isinstance(fields, Array | np.ndarray) and not isinstance(fields, Tracer)
-    if not known or isinstance(values, Tracer) or not places or not fields.size:
+    if not known or not places or not fields.size:
+        return 0.0
+    values = jnp.zeros(len(places)) if moving is None else moving  # In a function that JAX traces, both are tracers.
+    if isinstance(values, Tracer):
         return 0.0
     dtype = np.result_type(fields.dtype, np.float32)
     values = np.asarray(values, dtype)
