@@ -226,7 +226,7 @@ def plane_spectra(
         spectra = spectral.plane_spectra(fft, u)  # power of shape (nx, bins)
         heights = 2 * basis.points(u.shape[0])
         near_the_wall = spectra.power[np.abs(heights - 0.1).argmin()]
-        over_the_volume = basis.weights(u.shape[0]) @ np.asarray(spectra.power)
+        over_the_volume = (basis.weights(u.shape[0])[:, None] * spectra.power).sum(axis=0)
         ```
 
     **Arguments:**
