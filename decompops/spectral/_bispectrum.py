@@ -18,7 +18,7 @@ from .._core.layout import check_global
 from .._operator.transform import AbstractTransform
 from . import _vector
 from ._check import check_fft, check_periodic, check_real
-from ._shells import check_edges, modes_of, shell_sums, statistics_transform, transformed_box
+from ._shells import check_edges, modes_of, rounded_down, shell_sums, statistics_transform, transformed_box
 from ._spectra import real_product
 
 
@@ -109,7 +109,7 @@ def _bispectrum(
     low, fft = _low_modes(fft, bounds[-1])
     spectrum, lattice = low(u), modes_of(fft)
     dtype = jnp.finfo(spectrum.dtype).dtype
-    k, table = _vector.length(fft.wavenumbers(dtype=dtype)), jnp.asarray(bounds, dtype)
+    k, table = _vector.length(fft.wavenumbers(dtype=dtype)), jnp.asarray(rounded_down(bounds, dtype), dtype)
     inside = fft.separable([np.ones(n) for n in fft.out_layout.true_shape], dtype=dtype)
     one = inside + jnp.zeros_like(k)
     # The third shell costs no transform, so that all bins with the same first two shells are computed at once.

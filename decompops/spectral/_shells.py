@@ -95,7 +95,8 @@ def shell_sums(
 
     - `lattice`: the points, such as `modes_of(fft)`.
     - `values`: real numbers of shape `(*batch, *lattice.blocks.shape)`, such as the squares of a spectrum.
-    - `bounds`: the bounds of the shells. A point belongs to a shell if `lower <= distance < upper`.
+    - `bounds`: the bounds of the shells. A point belongs to a shell if `lower <= distance < upper`, as if distances had
+        no rounding errors.
     - `factors`: takes the coordinates, and returns arrays to multiply the values with, such as polynomials of the
         direction.
     - `across`: an axis along which points are not summed; its coordinates must be zero.
@@ -113,7 +114,8 @@ def shell_sums(
         position = lattice.coordinates(dtype)
         distance = _vector.length(position)
         weights = jnp.broadcast_to(lattice.counts(dtype), distance.shape)
-        shell = compat.count_up_to(bounds, distance)  # Points outside of all shells have the number 0 or `shells + 1`.
+        # Points outside of all shells have the number 0 or `shells + 1`.
+        shell = compat.count_up_to(rounded_down(bounds, dtype), distance)
 
         @functools.partial(jnp.vectorize, signature=f"({','.join(axis_names(ndim))})->({','.join(result)})")
         def over_shells(values: Array) -> Array:
@@ -139,6 +141,15 @@ def shell_sums(
     own = PartitionSpec(*batch, *[None] * (len(result) + (factors is not None)))
     specs = PartitionSpec(*batch, *blocks.spec), (own, one, one)
     return over_grid(lattice.decomposition, sums, values, *specs, batch)
+
+
+def rounded_down(bounds: tuple[float, ...], dtype: Any) -> tuple[float, ...]:
+    """Return the bounds of shells, lowered by the rounding errors that distances of a dtype can have.
+
+    Many modes are exactly on the bounds of usual shells. Without this, each of them would belong to the shell above or
+    below by chance: by the dtype, the device and the length of the box.
+    """
+    return tuple(bound * (1 - 4 * float(jnp.finfo(dtype).eps)) for bound in bounds)
 
 
 def check_edges(edges: Any) -> tuple[float, ...]:

@@ -175,7 +175,7 @@ def _scales(fft: AbstractTransform, u: Array, viscosity: Number) -> TurbulenceSc
         length = _vector.length(k)
         return jnp.ones_like(length), length**2, _vector.inverse(length)
 
-    fluctuations = (float(np.finfo(np.float32).tiny), math.inf)  # All modes except the mean.
+    fluctuations = (1e-30, math.inf)  # All modes except the mean.
     sums, _, _ = shell_sums(modes_of(fft), squares, fluctuations, factors=factors)
     energy, strain, long = (sums[..., i, 0] for i in range(3))
     nu = _vector.cast(viscosity, u)
