@@ -170,8 +170,9 @@ def _by_xla(frame: Frame, x: Array, call: _Call) -> Array:
     cloud = call.cloud
     coordinates, live, astray = _coordinates(frame)
     cells, shares = _touched(cloud, coordinates, x.dtype)
-    if call.gives == "block":
-        x = jnp.where(aligned(live, x), x, 0)
+    # Slots without a point touch no cell. If each of them added a zero to the first cell, the threads of a GPU would
+    # wait for each other there.
+    cells[0] = jnp.where(live, cells[0], cloud.shape[0])
     total = jnp.zeros(_result(frame, (x,), call)[1], x.dtype)
 
     def add(number: Array | int, total: Array) -> Array:
@@ -181,8 +182,6 @@ def _by_xla(frame: Frame, x: Array, call: _Call) -> Array:
         return total + x.at[(..., *where)].get(mode="fill", fill_value=0) * _beside(share, total)
 
     total = jax.lax.fori_loop(0, cloud.window.width**cloud.ndim, add, total)
-    if call.gives == "values":
-        total = jnp.where(aligned(live, total), total, 0)
     return jnp.where(jnp.broadcast_to(astray, total.shape), jnp.asarray(np.nan, total.dtype), total)
 
 
