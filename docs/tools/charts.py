@@ -105,6 +105,8 @@ ALL = (
 # Tables of docs/benchmarks*.md that have numbers but no chart, as `(page, section, table)`, and the reason.
 WITHOUT = {
     (GPU, "A whole simulation", 0): "a picture shows both curves",
+    (GPU, "Particles, walls and other operators", 0): "its operators have nothing in common",
+    (GPU, "Every operator beside the CPU", 0): "its columns have different units",
     (GPU, "Blocks of 2³¹ cells", 0): "its columns have different units",
     (GPU, "cuDecomp", 0): "its ratios are all between 1 and 1.06",
     (MPI, "Aims", 0): "its numbers are aims, beside text",
