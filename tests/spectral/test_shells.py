@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 from decompops import spectral
 
-from helpers import make_mesh, random_field
+from helpers import make_mesh, random_field, thinned
 
 
 SHAPE = (12, 12, 12)
 # With other lengths, other points have a rounding error.
-LENGTHS = (1.0, 0.7, 3.0, 7.3, 1000.0, 2 * np.pi)
-DTYPES = (np.float32, np.float64)
+CASES = thinned(
+    [(length, dtype) for length in (0.7, 1.0, 3.0, 7.3, 1000.0, 2 * np.pi) for dtype in (np.float32, np.float64)],
+    lambda length, dtype: (length, dtype) in {(0.7, np.float32), (0.7, np.float64), (1000.0, np.float64)},
+)
 
 
 def counts(squares: np.ndarray, bounds) -> np.ndarray:
@@ -27,8 +29,7 @@ def squares(factors, shape=SHAPE) -> np.ndarray:
     return sum((factor * one) ** 2 for factor, one in zip(factors, integers))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(("length", "dtype"), CASES)
 def test_modes_on_bounds(length, dtype):
     """In a box with the sides 1, 3/2 and 2, modes are multiples of 6, 4 and 3 sixths of the smallest wavenumber."""
     box = dops.Box((length, 1.5 * length, 2 * length))
@@ -49,8 +50,7 @@ def test_modes_on_bounds(length, dtype):
     assert spectral.plane_spectra(planes, u, edges=edges).modes.tolist() == in_planes.tolist()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(("length", "dtype"), CASES)
 def test_triangles_of_modes_on_bounds(length, dtype):
     shape, bounds = (10, 14), (4, 8, 10, 16, 20)
     fft = dops.FFT2D(make_mesh((2,)), shape=shape, real=True, box=dops.Box((length, 1.5 * length)))
@@ -62,8 +62,7 @@ def test_triangles_of_modes_on_bounds(length, dtype):
     assert found.number.tolist() == [closing(*triangle) for triangle in found.triangles.tolist()]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(("length", "dtype"), CASES)
 def test_separations_on_bounds(length, dtype):
     """Separations are multiples of 2, 3 and 4 quarters of the default width of a bin; bounds are at odd halves."""
     shape = (24, 16, 12)
