@@ -147,6 +147,18 @@ def check_flag(name: str, value: bool) -> bool:
     return value
 
 
+def check_untraced(name: str, tree: Any, function: str, inside: str = "") -> None:
+    """Raise `TypeError` if JAX traces an array of `tree`, because `function` reads its numbers.
+
+    `inside` says what to call in a function that JAX traces.
+    """
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree)):
+        raise TypeError(
+            f"`{name}` must not be traced, because `{function}` reads its numbers; got a tracer. Call `{function}` "
+            f"outside of `jax.jit` and other transformations{inside and f'; use {inside} inside'}."
+        )
+
+
 def check_number(name: str, value: Any, *, least: float | int = -math.inf, positive: bool = False) -> Any:
     """Return `value` if it is one finite real number of at least `least` or, if `positive` is True, above zero.
 

@@ -23,7 +23,7 @@ from .._common.blocks import (
 )
 from .._common.box import Box, Number, check_box
 from .._common.byte_order import host_array
-from .._common.check import check_axis, check_flag, check_order, check_shape
+from .._common.check import check_axis, check_flag, check_order, check_shape, check_untraced
 from .._common.placement import is_placed
 from .._common.sharding import manual_axes
 from .config import working_backend
@@ -224,9 +224,11 @@ class Decomposition(eqx.Module):
 
         **Returns:** a `jax.Array` of shape `(*batch, *padded_shape(pencil))`.
 
-        **Raises:** `ValueError` for an array of another shape, and for a field that needs padding if `pad` is False. If
-        the processes pass different shapes, dtypes or pencils, every process raises `ValueError`.
+        **Raises:** `ValueError` for an array of another shape, and for a field that needs padding if `pad` is False;
+        `TypeError` for a traced array. If the processes pass different shapes, dtypes or pencils, every process raises
+        `ValueError`.
         """
+        check_untraced("array", array, "shard", "`jax.device_put`")
         array = host_array(array)
         check_agreement(self.mesh, array, pencil, "`pencil`")
         check_grid("array", array.shape, self.ndim)

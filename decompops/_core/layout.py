@@ -15,6 +15,7 @@ from .._backend.base import AbstractBackend
 from .._common.blocks import Blocks, axis_names, batch_spec
 from .._common.box import Box
 from .._common.byte_order import device_array, host_array
+from .._common.check import check_untraced
 from .._common.sharding import manual_axes
 from .._common.typed import whole_along
 from . import reductions as reductions
@@ -95,9 +96,10 @@ class Layout:
 
         **Returns:** a `jax.Array` of shape `(*batch, *shape)`.
 
-        **Raises:** `ValueError` for an array of another shape. If the processes pass different shapes or dtypes, every
-        process raises `ValueError`.
+        **Raises:** `ValueError` for an array of another shape; `TypeError` for a traced array. If the processes pass
+        different shapes or dtypes, every process raises `ValueError`.
         """
+        check_untraced("array", array, "shard", "`jax.device_put`")
         array = host_array(array)
         check_agreement(self.mesh, array, self.blocks, "the layout")
         return self.distribute(array)
@@ -138,9 +140,11 @@ class Layout:
 
         **Returns:** a NumPy array of shape `(*batch, *true_shape)`, with its axes in the order of the grid.
 
-        **Raises:** `ValueError` for a field of another shape, and for a layout with halo layers.
+        **Raises:** `ValueError` for a field of another shape, and for a layout with halo layers; `TypeError` for a
+        traced field.
         """
         self.check(field)
+        check_untraced("field", field, "gather", "`crop`")
         if isinstance(field, Array) and not field.is_fully_addressable:
             field = jax.device_put(field, NamedSharding(self.mesh, PartitionSpec()))
         # JAX cannot read an empty array that a compiled program returned with Explicit axes.

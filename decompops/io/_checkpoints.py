@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from .._common.check import check_count
+from .._common.check import check_count, check_untraced
 from .._core.layout import Layout
 from .._core.structure import Structure
 from ._agreement import of_first_process, raised_by_all
@@ -120,7 +120,7 @@ class Checkpoints:
             `description` returns it.
 
         **Raises:** `ValueError` if `step` is not such an integer, if `structures` has a name that `tree` does not have,
-        or if an array has no elements. `TypeError` if `tree` is not a dictionary. The errors of
+        or if an array has no elements. `TypeError` if `tree` is not a dictionary, or holds traced arrays. The errors of
         `claim`. `OSError` or `RuntimeError`, as in `wait`, if the previous checkpoint could not be written.
         """
         orbax, step = orbax_checkpoint(), check_count("step", step, least=0)
@@ -128,6 +128,7 @@ class Checkpoints:
         if self.latest is not None and step <= self.latest:
             raise ValueError(f"`step` must be larger than the newest checkpoint, {self.latest}; got {step}.")
         leaves = leaves_of(tree, structures)
+        check_untraced("tree", tree, "save")
         arrays = {name: leaf.data for name, leaf in leaves.items() if not leaf.is_number}
         for name, array in arrays.items():
             if 0 in np.shape(array):

@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
+from .._common.check import check_untraced
 from .._common.ownership import new_identity
 from .._core.layout import exchange_numbers
 from .._core.structure import Space
@@ -146,6 +147,7 @@ class _Writing:
         self.format, self.path = format_of(path)
         self.cells: list[Cells] | None = None
         self.contents, self.layout = describe(arrays, grid, **description)
+        check_untraced("arrays", dict(arrays), "write")
         self.format.check(self.path, self.contents)
         mesh, process = self.layout.mesh, jax.process_index()
         if not isinstance(mesh, Mesh) or process not in (processes := processes_of(mesh)):

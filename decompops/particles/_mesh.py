@@ -14,7 +14,7 @@ from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._backend.base import Caller
 from .._common.byte_order import device_array, host_array
-from .._common.check import check_count, check_flag, check_key, check_number
+from .._common.check import check_count, check_flag, check_key, check_number, check_untraced
 from .._core.decomposition import Decomposition
 from .._core.layout import check_agreement
 from .._core.window import Window
@@ -96,9 +96,10 @@ class ParticleMesh(eqx.Module):
         **Returns:** the particles, in the order of `positions` on each device.
 
         **Raises:** `ValueError` for arrays of other shapes, for positions that are not finite, for a `capacity` that is
-        too small, and for a negative `room`.
+        too small, and for a negative `room`; `TypeError` for traced arrays.
         """
-        dec, positions = self.decomposition, self._on_host(positions)
+        dec, positions = self.decomposition, self._on_host(positions, "place")
+        check_untraced("attributes", attributes, "place")
         arrays = {name: host_array(value) for name, value in attributes.items()}
         for name, array in arrays.items():
             if array.shape[:1] != positions.shape[:1]:
@@ -309,6 +310,7 @@ class ParticleMesh(eqx.Module):
         **Returns:** NumPy arrays `(n, ...)` by name, "positions" included. If there is an attribute `id`, the
         particles are in its order; otherwise they are in the order of the devices.
         """
+        check_untraced("p", p, "gather")
         replicated = NamedSharding(self.decomposition.mesh, PartitionSpec())
         here = lambda x: x.is_fully_addressable or x.is_fully_replicated
         whole = lambda x: np.asarray(x if here(x) else jax.device_put(x, replicated))
@@ -335,18 +337,18 @@ class ParticleMesh(eqx.Module):
         **Returns:** the `Load` for each choice of numbers of devices along the first axes of the grid, such as (2, 4)
         for pencils and (8, 1) for slabs of a grid of three axes. Without `pad=True`, only choices that divide the grid.
 
-        **Raises:** `ValueError` for positions of another shape, or that are not finite. The method reads numbers of the
-        devices, so it cannot be called inside `jax.jit`.
+        **Raises:** `ValueError` for positions of another shape, or that are not finite; `TypeError` for traced arrays.
         """
-        return loads(self._home, p if isinstance(p, Particles) else self._on_host(p))
+        return loads(self._home, p if isinstance(p, Particles) else self._on_host(p, "loads"))
 
     @property
     def sharding(self) -> NamedSharding:
         """The sharding of arrays with one row for each slot."""
         return self._home.sharding
 
-    def _on_host(self, positions: Any) -> np.ndarray:
+    def _on_host(self, positions: Any, function: str) -> np.ndarray:
         """Return finite positions. Raises `ValueError` for other numbers and shapes."""
+        check_untraced("positions", positions, function)
         positions = host_array(positions)
         if positions.ndim != 2 or positions.shape[1] != self._ndim or not np.issubdtype(positions.dtype, np.floating):
             raise ValueError(

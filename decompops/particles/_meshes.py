@@ -8,10 +8,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.core import Tracer
 from jax.sharding import PartitionSpec
 
 from .._backend.base import Caller
+from .._common.check import check_untraced
 from .._core.rows import everywhere
 from ._home import Home
 from ._load import Load
@@ -24,8 +24,7 @@ def loads(home: Home, p: Particles | np.ndarray) -> dict[tuple[int, ...], Load]:
     divides = lambda parts: all(n % count == 0 for n, count in zip(dec.shape, parts))
     meshes = [parts for parts in _products(home.devices, dec.ndim - 1) if dec.pad or divides(parts)]
     if isinstance(p, Particles):
-        if isinstance(p.positions, Tracer):
-            raise ValueError("`loads` must be called outside `jax.jit`; got traced particles. Use `p.load` inside.")
+        check_untraced("p", p, "loads", "`p.load`")
         every = list(np.asarray(_counted(home, p, meshes, dec.backend.caller())))
         if every[0].sum() < np.asarray(p.counts).sum():
             raise ValueError("`positions` must be finite; got particles with NaN or infinite positions.")

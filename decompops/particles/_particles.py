@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.core import Tracer
 from jaxtyping import Float, Int, Shaped
 
 from .._common.byte_order import device_array
-from .._common.check import check_count, check_number
+from .._common.check import check_count, check_number, check_untraced
 from ._load import Load
 
 
@@ -82,10 +81,9 @@ class Particles(eqx.Module):
     def check(self) -> "Particles":
         """Return the particles. Raises `ValueError` if the last exchange could not move them.
 
-        This method reads numbers of the devices, so it cannot be called inside `jax.jit`: return `overflows` there.
+        This method reads numbers of the devices, so it raises `TypeError` inside `jax.jit`: return `overflows` there.
         """
-        if isinstance(self.needed, Tracer):
-            raise ValueError("`check` must be called outside `jax.jit`; got traced particles. Use `overflows` inside.")
+        check_untraced("p", self, "check", "`overflows`")
         needed, invalid = (np.asarray(jax.device_get(x)) for x in (self.needed, self.invalid))
         if invalid.any():
             device = int(np.argmax(invalid > 0))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jax import Array
 
-from .._common.check import check_count, check_number
+from .._common.check import check_count, check_number, check_untraced
 from ..io import Checkpoints, Writer
 from ..io._agreement import check_writable_by_all
 from ._advance import advance, advance_controlled
@@ -184,6 +184,7 @@ def simulate(
     if not (callable(progress) or isinstance(progress, bool)):
         raise TypeError(f"`progress` must be True, False or a function of (t, t_end); got {progress!r}.")
     check_number("minutes", minutes, least=0)
+    check_untraced("u", u, "simulate", "`solver.rollout`")
     carried = solver.start(u)
     if control is not None and isinstance(carried, History):
         methods = "`ETDRK` or `IMEXRK`" if isinstance(solver.equation, AbstractEquation) else "`IMEXRK`"

@@ -7,6 +7,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Shaped
 
+from .._common.check import check_untraced
 from ._panels import Axes, axes_for
 
 
@@ -94,6 +95,7 @@ def decorate(axes: Axes, xlabel: str, label: str | None, title: str | None, log:
 
 def _checked(argument: str, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return `x` and `y` as NumPy arrays. Raises an error unless both have the same number of real numbers."""
+    check_untraced(argument, (x, y), "curves")
     x, y = np.asarray(x), np.asarray(y)
     if np.iscomplexobj(x) or np.iscomplexobj(y):
         raise TypeError(f"`{argument}` must be real; got {np.result_type(x, y)}.")

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.core import Tracer
 
 from .._common.blocks import Blocks
 from .._common.broadcast import along
 from .._common.byte_order import device_array
+from .._common.check import check_untraced
 from .._core.layout import Field, Layout
 from .._core.structure import Structure
 from .._operator.grid import structure_of
@@ -26,10 +26,7 @@ def drawable_structure(grid: Any, field: Any, *, real: bool = True) -> Structure
 
     With `real=False`, the field may be complex.
     """
-    if isinstance(field, Tracer):
-        raise TypeError(
-            "`field` must not be traced; got a tracer. Return the field from `jax.jit`, and draw it outside."
-        )
+    check_untraced("field", field, "plot")
     if real and jnp.iscomplexobj(field):
         raise TypeError(f"`field` must be real; got {field.dtype}. Draw `field.real`, `field.imag` or `abs(field)`.")
     if isinstance(grid, AbstractTransform):

@@ -112,5 +112,5 @@ def test_errors(plain):
     p = pm.place(np.ones((4, 3)))
     with pytest.raises(ValueError, match="`positions` must be finite; got particles with NaN"):
         pm.loads(p.replace(p.positions.at[0, 0].set(np.inf)))
-    with pytest.raises(ValueError, match=r"`loads` must be called outside `jax\.jit`; got traced particles"):
+    with pytest.raises(TypeError, match=r"`p` must not be traced.*; use `p\.load` inside"):
         jax.jit(lambda p: pm.loads(p)[2, 4].ratio)(p)

@@ -382,5 +382,5 @@ def test_errors(plain):
         p.replace(id=np.arange(3))
     with pytest.raises(ValueError, match="`capacity` must be at least 11, the present one; got 3"):
         pm.grow(p, 3)
-    with pytest.raises(ValueError, match=r"`check` must be called outside `jax\.jit`"):
+    with pytest.raises(TypeError, match=r"`p` must not be traced.*; use `overflows` inside"):
         jax.jit(lambda p: p.check())(p)

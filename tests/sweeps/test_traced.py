@@ -1,0 +1,49 @@
+"""Tests that each function that reads numbers on the host refuses traced arrays, with a line that says what to do."""
+
+import jax
+import numpy as np
+import pytest
+
+from helpers import make_mesh, random_field
+
+
+SHAPE = (8, 8, 8)
+
+
+@pytest.fixture
+def functions(plain, tmp_path) -> dict:
+    """Return functions of one array, or of particles, by the argument that their errors name."""
+    io, particles, pde, plot = plain.io, plain.particles, plain.pde, plain.plot
+    fft = plain.FFT3D(make_mesh((2, 4)), shape=SHAPE, real=True)
+    dec, pm = fft.decomposition, particles.ParticleMesh(fft.decomposition)
+    solver = pde.ETDRK(pde.Burgers(fft, 0.1, components="scalar"), 0.01)
+    points, path = np.random.default_rng(0).random((20, 3)), tmp_path / "0.zarr"
+    p = pm.place(points)
+    fields = {
+        "gather": ("field", dec.gather),
+        "gather of a layout": ("field", lambda u: fft.out_layout.gather(fft(u))),
+        "shard": ("array", dec.shard),
+        "shard of a layout": ("array", dec.layout().shard),
+        "write": ("arrays", lambda u: io.write(path, {"u": u}, fft)),
+        "Writer": ("arrays", lambda u: io.Writer().write(path, {"u": u}, fft)),
+        "Checkpoints": ("tree", lambda u: io.Checkpoints(tmp_path / "saved").save(0, {"u": u})),
+        "simulate": ("u", lambda u: pde.simulate(solver, solver.equation.state(u), 0.1)),
+        "slice": ("field", lambda u: plot.slice(fft, u)),
+        "spectrum": ("field", lambda u: plot.spectrum(fft, u)),
+        "curves": (r"values\['u'\]", lambda u: plot.curves(np.arange(8.0), {"u": u[0, 0]})),
+    }
+    others = {
+        "gather of particles": ("p", pm.gather, p),
+        "check": ("p", lambda p: p.check(), p),
+        "loads of particles": ("p", pm.loads, p),
+        "loads": ("positions", pm.loads, points),
+        "place": ("positions", pm.place, points),
+        "attributes": ("attributes", lambda m: pm.place(points, mass=m), points[:, 0]),
+    }
+    return {name: (*entry, random_field(SHAPE)) for name, entry in fields.items()} | others
+
+
+def test_traced_arrays(functions):
+    for name, (argument, function, x) in functions.items():
+        with pytest.raises(TypeError, match=rf"^`{argument}` must not be traced, because .* got a tracer. Call"):
+            jax.jit(lambda x, function=function, name=name: (function(x), pytest.fail(name)))(x)
