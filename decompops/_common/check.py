@@ -150,7 +150,7 @@ def check_flag(name: str, value: bool) -> bool:
 def check_untraced(name: str, tree: Any, function: str, inside: str = "") -> None:
     """Raise `TypeError` if JAX traces an array of `tree`, because `function` reads its numbers.
 
-    `inside` says what to call in a function that JAX traces.
+    `inside` is what users can call instead in a function that JAX traces.
     """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree)):
         raise TypeError(

@@ -169,10 +169,7 @@ def _by_xla(frame: Frame, x: Array, call: _Call) -> Array:
     """Deposit or read, by operations of XLA."""
     cloud = call.cloud
     coordinates, live, astray = _coordinates(frame)
-    cells, shares = _touched(cloud, coordinates, x.dtype)
-    # Slots without a point touch no cell. If each of them added a zero to the first cell, the threads of a GPU would
-    # wait for each other there.
-    cells[0] = jnp.where(live, cells[0], cloud.shape[0])
+    cells, shares = _touched(cloud, coordinates, live, x.dtype)
     total = jnp.zeros(_result(frame, (x,), call)[1], x.dtype)
 
     def add(number: Array | int, total: Array) -> Array:
@@ -201,8 +198,12 @@ def _coordinates(frame: Frame) -> tuple[Array, Array, Array]:
     return jnp.stack(found, axis=1), live, astray
 
 
-def _touched(cloud: Cloud, points: Array, dtype: np.dtype) -> tuple[list[Array], list[Array]]:
-    """Return, for each axis, the cells that each point touches and their shares: arrays of shape `(width, n)`."""
+def _touched(cloud: Cloud, points: Array, live: Array, dtype: np.dtype) -> tuple[list[Array], list[Array]]:
+    """Return, for each axis, the cells that each point touches and their shares: arrays of shape `(width, n)`.
+
+    Slots without a point touch no cell: they have the number of cells as their number. If each of them added a zero to
+    the same cell, the threads of a GPU would wait for each other there.
+    """
     width, real = cloud.window.width, jnp.finfo(dtype).dtype
     # XLA would fuse the coordinates into both the cells and the shares. If the two round differently, a point on the
     # edge of a cell would have the cells of one side and the shares of the other side.
@@ -214,7 +215,8 @@ def _touched(cloud: Cloud, points: Array, dtype: np.dtype) -> tuple[list[Array],
         shares.append(jnp.stack(cloud.window.shares(s - first, order)).astype(real))
         touched = first.astype(np.int32)[None] + np.arange(width, dtype=np.int32)[:, None]
         # JAX would count a negative index from the end of the axis.
-        cells.append(touched % length if wraps else jnp.where(touched < 0, length, touched))
+        exists = live[None] if wraps else live[None] & (touched >= 0)
+        cells.append(jnp.where(exists, touched % length if wraps else touched, length))
     return cells, shares
 
 

@@ -13,6 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from .._common.byte_order import host_array
+from .._common.check import check_untraced
 from .._core.structure import Structure
 from ._array import MpmdArray
 from ._batches import agreed_threshold, batches
@@ -185,11 +186,7 @@ def _check_mesh(mpmd_mesh: MpmdMesh) -> None:
 
 def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
     """Return a leaf as an array with a `NamedSharding`, or as a NumPy array if each process has its own copy."""
-    if isinstance(leaf, Tracer):
-        raise TypeError(
-            f"`tree` must hold arrays with values, outside of JAX's transformations; got {leaf}. Call this function "
-            "outside `jit`, `grad` and `vmap`."
-        )
+    check_untraced("tree", leaf, "spmd_to_mpmd_reshard")
     if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
         raise TypeError(f"`tree` must hold arrays of JAX and NumPy; got {type(leaf).__name__}.")
     if not isinstance(leaf, jax.Array):

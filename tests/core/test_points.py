@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops._core.points import Cloud, Frame, deposit, read
+from decompops._core.points import Cloud, Frame, _touched, deposit, read
 from decompops.particles._windows import spline
 from jax.test_util import check_grads
 
@@ -36,6 +36,16 @@ def numbers(seed: int, *shape: int, dtype=np.float64):
     rng = np.random.default_rng(seed)
     values = rng.normal(size=shape)
     return jnp.asarray((values + 1j * rng.normal(size=shape) if np.dtype(dtype).kind == "c" else values).astype(dtype))
+
+
+def test_slots_without_a_point_touch_no_cell():
+    """Their zeros would all be added to one cell, which takes most of the time of a deposit on a GPU."""
+    cloud = cloud_of((6, 5), 3, (True, False), None)
+    live = jnp.arange(8) < 5
+    cells, _ = _touched(cloud, jnp.zeros((8, 2)), live, np.dtype(np.float64))
+    for touched, length, outside in zip(cells, cloud.shape, (0, 1)):  # The first cell of a cloud is before the wall.
+        assert (touched[:, 5:] == length).all()
+        assert (touched[outside:, :5] < length).all()
 
 
 @pytest.mark.parametrize("threads", THREADS)
