@@ -1,6 +1,8 @@
 """Tests that the metadata files of the project agree with the package."""
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -39,6 +41,35 @@ def test_extras_of_extras_exist():
             if requirement.startswith("decompops["):
                 named = requirement.removeprefix("decompops[").removesuffix("]").split(",")
                 assert set(named) <= extras.keys(), name
+
+
+_WITHOUT_EXTRAS = """
+import importlib, pkgutil, sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1:]:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Refuse())
+import decompops
+for module in pkgutil.walk_packages(decompops.__path__, "decompops."):
+    if not module.name.endswith("__main__"):
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            print(module.name, error)
+"""
+
+
+def test_modules_need_no_extra():
+    """Without the packages of the extras, all modules can be imported, but the one that prints tables with rich."""
+    named = {re.match(r"[\w-]+", one)[0] for extra in PROJECT["optional-dependencies"].values() for one in extra}
+    # JAX needs SciPy itself. The package that the name orbax-checkpoint stands for is called orbax.
+    absent = {name.replace("-", "_") for name in named - {"decompops", "scipy"}} | {"orbax"}
+    command = [sys.executable, "-c", _WITHOUT_EXTRAS, *absent]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert found == "decompops.tools.bench.tables rich\n"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)

@@ -202,6 +202,12 @@ def report(program: Program, compiled: Any, parts: dict[str, Any], counted: Coun
     }
 
 
+def sent_bytes(program: dict[str, Any]) -> int | None:
+    """Return the bytes that one device sends, or `None` if nobody counts them: cuDecomp does not say what it sends."""
+    sent = program["communicated_bytes"]
+    return None if program["least_communicated_bytes"] and not sent else sent
+
+
 def _temporary_bytes(compiled: Any) -> int | None:
     memory = compiled.memory_analysis()
     return None if memory is None else memory.temp_size_in_bytes

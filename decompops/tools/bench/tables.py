@@ -7,6 +7,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from .program import sent_bytes
+
 
 LEGEND = "ratio: the median time of decompops divided by the median time in this row. Below 1, decompops is faster."
 
@@ -51,12 +53,6 @@ class _Console(Console):
         By default, rich would end the process with exit code 1, as if a contestant had failed.
         """
         raise
-
-
-def sent_bytes(program: dict[str, Any]) -> int | None:
-    """Return the bytes that one device sends, or `None` if nobody counts them: cuDecomp does not say what it sends."""
-    sent = program["communicated_bytes"]
-    return None if program["least_communicated_bytes"] and not sent else sent
 
 
 def program_lines(program: dict[str, Any]) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
-from ..bench.tables import sent_bytes
+from ..bench.program import sent_bytes
 from .tables import mib, plot, ratio, size_of, table
 
 
