@@ -282,8 +282,8 @@ def test_a_slow_contestant_is_timed_once(monkeypatch):
 
 def test_bytes_that_nobody_counts_are_not_shown_as_none():
     """cuDecomp does not say what it sends."""
-    program = {"collectives": [], "kernel_messages": 0, "communicated_bytes": 0, "least_communicated_bytes": 2048}
+    program = {"collectives": [], "kernel_messages": 0, "communicated_bytes": None, "least_communicated_bytes": 2048}
     program |= {"temporary_bytes": None, "kernel_workspace_bytes": 0, "least_bytes_per_fft_pass": []}
     assert dict(program_lines(program))["communicated"] == "not counted, at least 2 KiB needed"
-    alone = dict(program_lines({**program, "least_communicated_bytes": 0}))
+    alone = dict(program_lines({**program, "communicated_bytes": 0, "least_communicated_bytes": 0}))
     assert alone["communicated"] == "0 B per device, at least 0 B needed"

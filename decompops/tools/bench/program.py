@@ -179,9 +179,11 @@ def report(program: Program, compiled: Any, parts: dict[str, Any], counted: Coun
     """Return the bytes that one device communicates and holds in a compiled program, and the lower limits of both.
 
     `parts` are other compiled programs, whose temporary memory the result also lists. `counted` holds the messages of
-    kernels in one run, because the text of a compiled program does not show these messages.
+    kernels in one run, because the text of a compiled program does not show these messages. If nobody has counted the
+    bytes that are communicated, they are `None`: cuDecomp does not say what it sends.
     """
     found = collectives(compiled.as_text())
+    sent = sum(c.times * c.bytes for c in found) + counted.sent_bytes
     block = max(operand.block_bytes for operand in (program.arguments[0], program.results[0]))
     passes, least = _lower_limits(program)
     temporary = _temporary_bytes(compiled)
@@ -191,7 +193,7 @@ def report(program: Program, compiled: Any, parts: dict[str, Any], counted: Coun
             for (kind, size), (count, total) in _summed(found).items()
         ],
         "kernel_messages": counted.messages,
-        "communicated_bytes": sum(c.times * c.bytes for c in found) + counted.sent_bytes,
+        "communicated_bytes": sent if sent or not least else None,
         "least_communicated_bytes": least,
         "block_bytes": block,
         "temporary_bytes": temporary,
@@ -200,12 +202,6 @@ def report(program: Program, compiled: Any, parts: dict[str, Any], counted: Coun
         "kernel_workspace_bytes": counted.workspace_bytes,
         "least_bytes_per_fft_pass": passes,
     }
-
-
-def sent_bytes(program: dict[str, Any]) -> int | None:
-    """Return the bytes that one device sends, or `None` if nobody counts them: cuDecomp does not say what it sends."""
-    sent = program["communicated_bytes"]
-    return None if program["least_communicated_bytes"] and not sent else sent
 
 
 def _temporary_bytes(compiled: Any) -> int | None:

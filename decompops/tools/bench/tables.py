@@ -7,8 +7,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from .program import sent_bytes
-
 
 LEGEND = "ratio: the median time of decompops divided by the median time in this row. Below 1, decompops is faster."
 
@@ -64,7 +62,7 @@ def program_lines(program: dict[str, Any]) -> list[tuple[str, str]]:
     if program["kernel_messages"]:
         found.append(f"{program['kernel_messages']} messages of compiled kernels")
     lines = [("collectives", ", ".join(found) or "none")]
-    sent = sent_bytes(program)
+    sent = program["communicated_bytes"]
     counted = "not counted" if sent is None else f"{_bytes(sent)} per device"
     lines.append(("communicated", f"{counted}, at least {_bytes(program['least_communicated_bytes'])} needed"))
     if program["temporary_bytes"] is not None:

@@ -4,7 +4,6 @@ from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
-from ..bench.program import sent_bytes
 from .tables import mib, plot, ratio, size_of, table
 
 
@@ -83,7 +82,7 @@ def _tables(kind: str, title: str, points: list[Results], shared: bool) -> list[
             *(f"`{point['operator']}`", *map(str, found), size_of(point["mesh"]), size_of(point["shape"]), own),
             *([ratio(speed_up)] if kind == "strong" else []),
             *(ratio(efficiency), *(ratio(ratios.get(name)) for name in peers)),
-            mib(sent_bytes(point["program"])),
+            mib(point["program"]["communicated_bytes"]),
         ]
 
     timed = [point for point in points if point["contestants"][0]["median_s"]]
