@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import product
 from pathlib import Path
 
 import decompops as dops
@@ -25,7 +26,7 @@ from decompops.io import _hdf5, _staging
 from decompops.io._staging import Staging
 from decompops.io._zarr import Zarr
 
-from helpers import make_mesh, random_field
+from helpers import make_mesh, random_field, thinned
 from processes import Rank, free_port, report, start, wait
 
 
@@ -82,8 +83,9 @@ def kill_while_writing(folder: Path, suffix: str, processes: int, after: float, 
     check(folder, suffix, numbers(ranks[0]))
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("suffix", [".zarr", ".h5", "checkpoints"])
+@pytest.mark.parametrize(
+    ("suffix", "processes"), thinned(product((".zarr", ".h5", "checkpoints"), (1, 2)), lambda _, n: n == 2)
+)
 def test_killed_while_writing(tmp_path, suffix, processes):
     """Killed programs leave only complete snapshots. A second program writes to the folder of the first one."""
     folder = tmp_path / "run"
@@ -118,7 +120,13 @@ def fill(folder: Path, ranks: list[Rank], limit: float) -> None:
 
 @pytest.mark.parametrize(
     ("suffix", "processes", "is_real"),
-    [(".zarr", 1, False), (".h5", 1, False), (".zarr", 2, True), (".h5", 2, True), ("checkpoints", 2, True)],
+    [
+        pytest.param(".zarr", 1, False, marks=pytest.mark.sweep),
+        (".h5", 1, False),
+        (".zarr", 2, True),
+        pytest.param(".h5", 2, True, marks=pytest.mark.sweep),
+        ("checkpoints", 2, True),
+    ],
 )
 def test_full_disk(tmp_path, suffix, processes, is_real):
     """If the disk is full, all processes end, an error names the cause, and all older snapshots stay.
