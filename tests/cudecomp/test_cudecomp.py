@@ -27,7 +27,8 @@ def kernels(tmp_path_factory) -> Path:
     ("tasks", "ranks", "handles"),
     [  # One job runs several tasks, because every rank takes seconds to start. `small` counts grids, so it comes first.
         ("axes,grid,transformations,matrix", 4, {2, 4}),
-        ("matrix,slabs,part", 3, {2, 3}),
+        ("slabs,part", 3, {2, 3}),
+        pytest.param("matrix", 3, {3}, marks=pytest.mark.sweep),
         ("small,stress,spectral,systems", 2, {2}),
         ("matrix", 1, set()),
     ],

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from decompops import pde
 from scipy import sparse
 from scipy.integrate import solve_ivp
@@ -18,6 +19,7 @@ from pages import ROOT
 SVG = runpy.run_path(str(ROOT / "docs/tools/svg.py"))
 
 
+@pytest.mark.sweep
 def test_the_committed_pictures_are_those_that_the_script_draws():
     command = [sys.executable, "docs/tools/pictures.py", "--check"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=ROOT)

@@ -1,5 +1,7 @@
 """The code and the table of docs/plain_layers.md."""
 
+import pytest
+
 from pages import ROOT, blocks, check
 
 
@@ -21,6 +23,7 @@ assert version == (0, 11) or (len(found) > 0) == (version == (0, 10)), found
 """
 
 
+@pytest.mark.sweep
 def test_the_table():
     check(TABLE, folder=ROOT)
 

@@ -45,6 +45,7 @@ def test_the_bodies_in_a_square_are_found(tmp_path):
     assert (tmp_path / "conductivity.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
+@pytest.mark.sweep
 def test_a_cube_runs(tmp_path):
     file = tmp_path / "cube.png"
     with jax.numpy_dtype_promotion("standard"):  # The schedule of optax needs this.

@@ -29,6 +29,7 @@ def test_heat_flux_falls(tmp_path):
     assert (tmp_path / "control_convection.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
+@pytest.mark.sweep
 def test_gradient_against_a_central_difference():
     n, along, dt, steps = 8, 8, 0.1, 8
     bases = (dops.Chebyshev(), dops.Fourier(half=True))

@@ -102,6 +102,7 @@ def test_large_modes_grow_as_in_linear_theory():
     assert float(grown) == pytest.approx(0.985, abs=0.01)
 
 
+@pytest.mark.sweep
 def test_result_does_not_depend_on_the_mesh():
     n, results = 8, []
     for sizes in [(1, 1), (2, 4)]:

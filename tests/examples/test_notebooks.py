@@ -67,7 +67,9 @@ def entry(gallery: ModuleType, name: str) -> tuple:
 
 
 @pytest.mark.parametrize(
-    ("name", "started"), [("poisson", True), ("taylor_green", False), ("gray_scott", True)], ids=str
+    ("name", "started"),
+    [("poisson", True), ("taylor_green", False), pytest.param("gray_scott", True, marks=pytest.mark.sweep)],
+    ids=str,
 )
 def test_a_notebook_runs_twice_in_one_process(name, started, gallery, tmp_path):
     """The cells of a notebook run without errors and show their figure. The last cell runs twice.

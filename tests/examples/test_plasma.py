@@ -31,6 +31,7 @@ def test_a_wave_is_damped(tmp_path):
     assert omega.imag == pytest.approx(known.imag, rel=0.02)
 
 
+@pytest.mark.sweep
 def test_two_beams_are_unstable(tmp_path):
     """In two dimensions, on eight devices: electrons move from each device to others."""
     options = ("--case", "two-stream", "--shape", "32x8", "--electrons", "16384", "--t-end", "30", "--dt", "0.2")
@@ -42,6 +43,7 @@ def test_two_beams_are_unstable(tmp_path):
     assert np.ptp(total) < 0.01 * np.max(history.field)
 
 
+@pytest.mark.sweep
 def test_every_mesh_gives_the_same_wave(tmp_path):
     options = ("--shape", "16x8x8", "--electrons", "2000", "--t-end", "14", "--dt", "0.2")
     waves = [run(tmp_path, *options, "--mesh", mesh)[-1].wave for mesh in ("1", "4")]
@@ -63,6 +65,7 @@ def test_a_run_of_a_user(tmp_path):
     assert (tmp_path / "plasma.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
+@pytest.mark.sweep
 def test_too_few_slots_are_said_in_one_line(tmp_path):
     options = ("--case", "two-stream", "--shape", "16x8", "--electrons", "1000", "--slots", "1.05")
     with pytest.raises(SystemExit, match=r"^A device needs \d+ slots, but has 132; use a larger --slots\.$"):

@@ -26,6 +26,7 @@ def test_steady_rolls_carry_the_heat_of_clever_and_busse(tmp_path):
     assert (tmp_path / "rayleigh_benard.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
+@pytest.mark.sweep
 def test_three_dimensions(tmp_path):
     options = ("--ndim", "3", "--n", "8", "--t-end", "1", "--dt", "0.02", "--mesh", "2x1", "--rayleigh", "3000")
     result = example.run("rayleigh_benard.py", *options, cwd=tmp_path)

@@ -138,6 +138,7 @@ def test_default_precision_and_figures(tmp_path):
     assert width >= height > 700
 
 
+@pytest.mark.sweep
 def test_gradients_fulfil_an_identity(tmp_path):
     """The gradients with respect to amplitude and viscosity fulfil an identity of the energy.
 

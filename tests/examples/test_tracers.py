@@ -39,6 +39,7 @@ def flow_of(n: int, velocity: np.ndarray, viscosity: float = 0.0, **options):
     return equation, equation.state(fft.decomposition.shard(velocity))
 
 
+@pytest.mark.sweep
 def test_tracers_of_a_steady_flow_stay_on_their_streamlines():
     """The error of the time step is of second order: a quarter with half the step. Also beyond the box."""
     n, start = 24, np.random.default_rng(0).uniform(0, 2 * np.pi, (260, 3))
@@ -129,6 +130,7 @@ def test_a_run_follows_both_laws(tmp_path, monkeypatch):
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
+@pytest.mark.sweep
 def test_too_few_slots_are_said_in_one_line(tmp_path):
     options = ("--n", "16", "--tracers", "4", "--spin-up", "1", "--t-end", "4", "--slots", "1", "--mesh", "4x2")
     with pytest.raises(SystemExit, match=r"^A device has too few slots for its tracers; use a larger --slots\.$"):

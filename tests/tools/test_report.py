@@ -360,7 +360,9 @@ def test_names_and_folders_stay_out():
 
 @mpiexec.NEEDED
 @mpiexec.IN_TURN
-@pytest.mark.parametrize(("backend", "section"), [("mpi", "scaling"), ("xla", "limits")])
+@pytest.mark.parametrize(
+    ("backend", "section"), [("mpi", "scaling"), pytest.param("xla", "limits", marks=pytest.mark.sweep)]
+)
 def test_two_processes(backend, section, tmp_path):
     command = ("-m", "decompops", "report", "--backend", backend, "--sections", "hardware", section, *TINY)
     done = mpiexec.run(*command, "--name", "two", "--out", tmp_path, ranks=2)
