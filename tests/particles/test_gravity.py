@@ -16,9 +16,9 @@ SHAPE, LENGTHS = (8, 6, 5), (1.0, 2.0, 1.5)
 COUNT = 40
 
 
-def problem(sizes=(2, 4), window="cic", shape=SHAPE, lengths=LENGTHS, count=COUNT, **attributes):
+def problem(sizes=(2, 4), window="cic", shape=SHAPE, lengths=LENGTHS, count=COUNT, *, backend="native", **attributes):
     """Return a `ParticleMesh`, its particles, and the positions and masses as NumPy arrays."""
-    dec = dops.Decomposition(make_mesh(sizes), shape=shape, box=dops.Box(lengths), pad=True)
+    dec = dops.Decomposition(make_mesh(sizes), shape=shape, box=dops.Box(lengths), pad=True, backend=backend)
     rng = np.random.default_rng(0)
     x, m = rng.uniform(size=(count, len(shape))) * lengths, rng.uniform(1, 2, count)
     pm = particles.ParticleMesh(dec, window)
@@ -68,7 +68,7 @@ def accelerations(x, m, window, laplacian="exact", gradient="exact", deconvoluti
     ],
 )
 def test_gravity_agrees_with_numpy(window, options):
-    pm, p, x, m = problem(window=window)
+    pm, p, x, m = problem(window=window, backend="xla" if window == "tsc" else "native")
     gravity = particles.Gravity(pm, 3.0, mass="m", **options)
     got = pm.gather(p.replace(a=jax.jit(gravity)(p)))["a"]
     expected = accelerations(x, m, window, strength=3.0, **options)
@@ -168,7 +168,7 @@ def test_leapfrog_agrees_with_numpy():
 def test_linear_growth_in_few_steps(matter):
     """A small plane wave grows like D(a) in steps of any length, and its momentum like a³ E D'."""
     shape, length, amplitude = (16, 4, 4), 2 * np.pi, 1e-4
-    dec = dops.Decomposition(make_mesh((2, 2)), shape=shape, box=dops.Box((length, 1.0, 1.0)))
+    dec = dops.Decomposition(make_mesh((2, 2)), shape=shape, box=dops.Box((length, 1.0, 1.0)), backend="native")
     pm, cosmology, a = particles.ParticleMesh(dec, "pcs"), particles.Cosmology(matter), jnp.array([0.1, 0.3, 1.0])
     q = pm.lattice()
     wave = amplitude * jnp.sin(q.positions) * np.array([[1.0, 0, 0]])  # The displacement at a = 1.
@@ -227,7 +227,7 @@ def test_gradients_within_a_given_memory():
 
 def test_a_fault_stops_the_particles():
     """When a device has too few slots, the particles stand still, and the error names the capacity."""
-    dec = dops.Decomposition(make_mesh((8,)), shape=(8, 4), box=dops.Box(8.0))
+    dec = dops.Decomposition(make_mesh((8,)), shape=(8, 4), box=dops.Box(8.0), backend="native")
     pm, x = particles.ParticleMesh(dec), np.stack([np.arange(8) + 0.5, np.ones(8)], axis=1)
     p = pm.place(
         x, capacity=2, id=np.arange(8), velocity=np.where(np.arange(8) < 3, 2.5 - x[:, 0], 0)[:, None] * [1.0, 0]
