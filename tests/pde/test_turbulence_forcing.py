@@ -56,24 +56,30 @@ def test_forces_by_the_flow_itself_are_equal_to_numpy(shape, sizes, kind):
         linear, power = pde.LinearForcing(fft, 0.3), pde.PowerForcing(fft, 0.7, SHELL)
         equation = pde.NavierStokes(fft, 0.1, forcing=(linear, power))
         state = equation.state(fft.decomposition.shard(u))
-        fields = lambda f: fft.decomposition.gather(equation.fields(f))
-        assert_close(fields(jax.jit(linear)(0.0, state)), 0.3 * filtered(u, k > 0), 1e-12)
-        force = fields(jax.jit(power)(0.0, state))
+
+        @jax.jit
+        def forces(state):
+            found = linear(0.0, state), power(0.0, state), pde.LinearForcing(fft, 0.3, SHELL)(0.0, state)
+            batch = jax.vmap(lambda u: power(0.0, u))(jnp.stack([state, 2 * state]))
+            of_rest = power(0.0, 0 * state), jax.grad(lambda u: jnp.sum(abs(power(0.0, u)) ** 2).real)(0 * state)
+            return [equation.fields(force) for force in found], found[1], batch, of_rest
+
+        found, one, batch, (still, by_state) = forces(state)
+        everywhere, force, of_shell = map(fft.decomposition.gather, found)
+        assert_close(everywhere, 0.3 * filtered(u, k > 0), 1e-12)
         assert_close(force, expected, 1e-12)
         assert np.mean(np.sum(u * force, 0)) == pytest.approx(0.7, rel=1e-12)
-        assert_close(fields(pde.LinearForcing(fft, 0.3, SHELL)(0.0, state)), 0.3 * slow, 1e-12)
-        assert not np.any(power(0.0, 0 * state))
+        assert_close(of_shell, 0.3 * slow, 1e-12)
+        assert not np.any(still)
+        assert np.isfinite(by_state).all()
+        assert_close(batch, np.stack([one, np.asarray(one) / 2]), 1e-12)
         with_power = lambda p: jnp.sum(
             abs(pde.NavierStokes(fft, 0.1, forcing=pde.PowerForcing(fft, p, SHELL)).nonlinear(0.0, state)) ** 2
         )
-        value, slope = jax.jit(jax.value_and_grad(with_power))(0.7)
-        above, below = map(jax.jit(with_power), (0.7 + 1e-4, 0.7 - 1e-4))
-        assert slope == pytest.approx((above - below) / 2e-4, rel=1e-6)
+        both = jax.jit(jax.value_and_grad(with_power))
+        (value, slope), (above, _), (below, _) = map(both, (0.7, 0.7 + 1e-4, 0.7 - 1e-4))
+        assert slope == pytest.approx(float(above - below) / 2e-4, rel=1e-6)
         assert value > 0
-        by_state = jax.grad(lambda u: jnp.sum(abs(power(0.0, u)) ** 2).real)
-        assert np.isfinite(np.asarray(jax.jit(by_state)(0 * state))).all()
-        batch = jax.jit(jax.vmap(lambda u: power(0.0, u)))(jnp.stack([state, 2 * state]))
-        assert_close(batch, jnp.stack([power(0.0, state), power(0.0, state) / 2]), 1e-12)
 
 
 def test_forces_on_a_vorticity_are_curls():
@@ -81,16 +87,20 @@ def test_forces_on_a_vorticity_are_curls():
     u = fft.decomposition.shard(solenoidal((12, 9)))
     key = jax.random.key(3)
     options = {"amplitude": 0.5, "time": 0.3, "shell": SHELL}
+
+    def curls(make, u):
+        flow, curl = pde.NavierStokes(fft, 0.1, forcing=make()), spectral.Curl(fft)
+        force = flow.fields(make()(0.2, flow.state(u)))
+        of_vorticity = pde.VorticityNavierStokes(fft, 0.1, forcing=make(of="vorticity"))
+        rate = of_vorticity.fields(make(of="vorticity")(0.2, of_vorticity.state(curl(u))))
+        return rate, curl(force)
+
     for make in (
         lambda **of: pde.PowerForcing(fft, 0.7, SHELL, **of),
         lambda **of: pde.OrnsteinUhlenbeckForcing(fft, key, **options, **of),
         lambda **of: pde.LinearForcing(fft, 0.7),
     ):
-        flow, curl = pde.NavierStokes(fft, 0.1, forcing=make()), spectral.Curl(fft)
-        force = flow.fields(make()(0.2, flow.state(u)))
-        of_vorticity = pde.VorticityNavierStokes(fft, 0.1, forcing=make(of="vorticity"))
-        rate = of_vorticity.fields(make(of="vorticity")(0.2, of_vorticity.state(curl(u))))
-        assert_close(rate, curl(force), 1e-12)
+        assert_close(*jax.jit(curls, static_argnums=0)(make, u), 1e-12)
 
 
 def test_the_power_of_a_run_is_constant():
@@ -208,7 +218,7 @@ def test_an_interrupted_run_continues_with_the_random_force(tmp_path):
     assert_close(run(solver, 0.2).u, solver.rollout(u, 4)[0], 1e-12)
     with pytest.warns(UserWarning, match=r"forcing.key\[1\] was 4, and is 5"):
         run(pde.ETDRK(pde.NavierStokes(fft, 0.1, forcing=make(5)), 0.05, 1), 0.3)
-    single = force(0.3, u.astype(np.complex64))
+    single = jax.jit(force)(0.3, u.astype(np.complex64))
     assert single.dtype == np.complex64
     assert np.abs(single).max() > 0
 

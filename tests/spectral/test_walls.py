@@ -7,7 +7,7 @@ import pytest
 from decompops import spectral
 from decompops.testing import assert_transposed
 
-from helpers import assert_close, finite_difference, make_mesh, random_field
+from helpers import assert_close, finite_difference, make_mesh, random_field, thinned
 
 
 F, H, C, S = dops.Fourier(), dops.Fourier(half=True), dops.Cosine, dops.Sine
@@ -95,7 +95,7 @@ def test_operators_are_exact(bases, shape, sizes, kind):
         assert_close(dec.gather(value), expected.get(name, u), 1e-12)
 
 
-@pytest.mark.parametrize(("bases", "shape", "sizes", "kind"), CENTRED)
+@pytest.mark.parametrize(("bases", "shape", "sizes", "kind"), thinned(CENTRED, lambda *case: case in CENTRED[2:]))
 def test_operators_of_vectors_are_exact(bases, shape, sizes, kind):
     """Divergence, curl and projection of the sum of a gradient and a solenoidal field equal exact results."""
     fft = transform(bases, shape, sizes, kind)
@@ -133,8 +133,8 @@ def test_poisson_with_walls_is_the_inverse_of_the_laplacian():
     for bases in ((S(1), F, H), (C(1), S(2), H), (C(3), S(4), C(2))):
         fft = transform(bases, (6, 7, 8), (2, 4), "auto")
         f = random_field((2, 6, 7, 8))
-        solve, laplacian = spectral.Poisson(fft), spectral.Laplacian(fft)
-        assert_close(fft.decomposition.gather(laplacian(solve(fft.decomposition.shard(f)))), f, 1e-12)
+        both = jax.jit(spectral.Laplacian(fft) @ spectral.Poisson(fft))
+        assert_close(fft.decomposition.gather(both(fft.decomposition.shard(f))), f, 1e-12)
 
 
 @pytest.mark.parametrize("bases", [(C(1), H, C(3)), (S(2), H, C(2))])
@@ -144,20 +144,23 @@ def test_transposes_and_derivatives(bases):
     dec = fft.decomposition
     u, v = random_field(shape), random_field((3, *shape), seed=1)
     gradient, poisson = spectral.Gradient(fft), spectral.Poisson(fft)
-    apply = lambda operator: lambda x: dec.gather(operator(dec.shard(x)))
+    apply = lambda operator: lambda x: dec.gather(jax.jit(operator)(dec.shard(x)))
     assert_transposed(apply(gradient), apply(gradient.T), u, v)
     assert_transposed(apply(poisson), apply(poisson.H), u, u[::-1])
 
+    @jax.value_and_grad
     def energy(u):
         return (gradient(poisson(u)) ** 2).sum()
 
-    start, direction = dec.shard(u), random_field(shape, seed=2)
-    value = jax.grad(energy)(start)
-    assert np.vdot(dec.gather(value), direction) == pytest.approx(
-        finite_difference(lambda x: energy(dec.shard(x)), u, direction, 1e-5), rel=1e-7
+    both = jax.jit(lambda u, v: jax.jvp(energy, (u,), (v,)))
+    direction = random_field(shape, seed=2)
+    (_, slope), (_, second) = both(dec.shard(u), dec.shard(direction))
+    value = lambda x: both(dec.shard(x), dec.shard(direction))[0][0]
+    assert np.vdot(dec.gather(slope), direction) == pytest.approx(
+        finite_difference(value, u, direction, 1e-5), rel=1e-7
     )
-    second = jax.jvp(jax.grad(energy), (start,), (dec.shard(direction),))[1]
-    assert_close(dec.gather(second), dec.gather(jax.grad(energy)(dec.shard(direction))), 1e-10)
+    (_, expected), _ = both(dec.shard(direction), dec.shard(u))
+    assert_close(dec.gather(second), dec.gather(expected), 1e-10)
 
 
 def test_operators_that_walls_do_not_allow_are_refused(plain):
