@@ -95,7 +95,9 @@ def test_operators_are_exact(bases, shape, sizes, kind):
         assert_close(dec.gather(value), expected.get(name, u), 1e-12)
 
 
-@pytest.mark.parametrize(("bases", "shape", "sizes", "kind"), thinned(CENTRED, lambda *case: case in CENTRED[2:]))
+@pytest.mark.parametrize(
+    ("bases", "shape", "sizes", "kind"), thinned(CENTRED, lambda *case: case not in (CENTRED[0], CENTRED[3]))
+)
 def test_operators_of_vectors_are_exact(bases, shape, sizes, kind):
     """Divergence, curl and projection of the sum of a gradient and a solenoidal field equal exact results."""
     fft = transform(bases, shape, sizes, kind)
