@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from decompops import pde, spectral
 
-from helpers import assert_close, make_mesh, random_field
+from helpers import assert_close, make_mesh, random_field, thinned
 
 
 LENGTHS = (2 * np.pi, 5.0, 3.0)
@@ -68,15 +68,16 @@ def rate(equation, fields) -> np.ndarray:
 
 def after(equation, fields, time, steps) -> np.ndarray:
     fft = equation.fft
-    u, _ = pde.ETDRK(equation, time / steps, 4).rollout(equation.state(fft.decomposition.shard(fields)), steps)
-    return fft.decomposition.gather(equation.fields(u))
+    solver = pde.ETDRK(equation, time / steps, 4)
+    run = jax.jit(lambda fields: equation.fields(solver.rollout(equation.state(fields), steps)[0]))
+    return fft.decomposition.gather(run(fft.decomposition.shard(fields)))
 
 
 def grid(shape) -> list[np.ndarray]:
     return np.meshgrid(*(length * np.arange(n) / n for n, length in zip(shape, LENGTHS)), indexing="ij")
 
 
-@pytest.mark.parametrize(("shape", "sizes", "kind"), SOLID)
+@pytest.mark.parametrize(("shape", "sizes", "kind"), thinned(SOLID, lambda *case: case == SOLID[1]))
 def test_the_coriolis_force_is_equal_to_numpy(shape, sizes, kind):
     reference, rotation = Reference(shape), (0.3, -0.7, 1.1)
     u = reference.noise(3, solenoidal=True)
@@ -106,7 +107,9 @@ def test_inertial_waves_are_exact_solutions():
     assert_close(after(equation, wave(0.0), 0.8, 20), wave(0.8), 1e-6)
 
 
-@pytest.mark.parametrize(("shape", "sizes", "kind"), [*SOLID, FLAT[2]])
+@pytest.mark.parametrize(
+    ("shape", "sizes", "kind"), thinned([*SOLID, FLAT[2]], lambda *case: case in (SOLID[0], FLAT[2]))
+)
 def test_magnetohydrodynamics_is_equal_to_numpy(shape, sizes, kind):
     """The rates of the velocity and of the magnetic field equal NumPy's, in the form `(b·∇)b - (u·∇)u`."""
     reference, ndim = Reference(shape), len(shape)
@@ -187,7 +190,7 @@ def test_ideal_magnetohydrodynamics_has_invariants(shape, sizes):
     assert abs(np.asarray(slopes)).max() < 1e-12 * scale
 
 
-@pytest.mark.parametrize(("shape", "sizes", "kind"), FLAT)
+@pytest.mark.parametrize(("shape", "sizes", "kind"), thinned(FLAT, lambda *case: case != FLAT[1]))
 def test_flat_flows_are_equal_to_numpy(shape, sizes, kind):
     """The rates of quasi-geostrophic flow, shallow water and drift waves equal NumPy's, in the form `(u·∇)f`."""
     fft, reference = transform(shape, sizes, kind), Reference(shape)
