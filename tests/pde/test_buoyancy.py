@@ -27,7 +27,11 @@ def boussinesq(fft, square, viscosity=0.0, dealiasing=None, **options) -> pde.Pa
 
 @pytest.mark.parametrize(
     ("square", "shape", "sizes", "kind"),
-    [(2.25, (9, 9, 10), (2, 2), "auto"), (2.25, (9, 10), (4,), "explicit"), (-2.25, (9, 10), (2,), "auto")],
+    [
+        (2.25, (9, 9, 10), (2, 2), "explicit"),
+        pytest.param(2.25, (9, 10), (4,), "auto", marks=pytest.mark.sweep),
+        (-2.25, (9, 10), (2,), "auto"),
+    ],
 )
 def test_an_internal_gravity_wave(square, shape, sizes, kind):
     """A plane wave of any amplitude has the frequency `N k_h / k`. If N² is negative, it grows at this rate.
@@ -111,13 +115,14 @@ def test_precision_derivatives_and_restarts(tmp_path):
     u = equation.state(fft.decomposition.shard(fields))
 
     @jax.jit
+    @jax.value_and_grad
     def loss(push):
         force = pde.Buoyancy(fft, (0.5, push))
         rate = pde.PassiveScalar(equation.equation, 0.1, forcing=force)(0.0, u)
         return jnp.sum(jnp.abs(rate) ** 2)
 
-    slope, step = jax.grad(loss)(0.7), 1e-3  # The loss is a quadratic function, so this difference is exact.
-    assert float(slope) == pytest.approx(float(loss(0.7 + step) - loss(0.7 - step)) / (2 * step), rel=1e-8)
+    slope, step = loss(0.7)[1], 1e-3  # The loss is a quadratic function, so this difference is exact.
+    assert float(slope) == pytest.approx(float(loss(0.7 + step)[0] - loss(0.7 - step)[0]) / (2 * step), rel=1e-8)
     run = lambda t_end, folder=None: pde.simulate(
         pde.ETDRK(equation, 0.05, 2), u, t_end, interval=0.1, checkpoint=folder, progress=False
     )
