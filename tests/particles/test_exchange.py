@@ -83,7 +83,7 @@ def by_hand(v: np.ndarray, number: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.cos(v**2 * first) * 2 * v * first * last
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("backend", ["native", pytest.param("xla", marks=pytest.mark.sweep)])
 def test_gradients(backend):
     """Reverse, forward and second derivatives, also with `checkpoint`, against calculus."""
     pm, p, loss, v = losses(backend)

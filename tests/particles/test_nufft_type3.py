@@ -95,10 +95,12 @@ def test_sums_of_waves(grid, tolerance, oversampling, edges):
     assert distance(gathered(nufft, q, nufft(p, p["c"], q)), sums(x, c, k)) < allowed
 
 
-@pytest.mark.parametrize(("kind", "backend"), [("auto", "xla"), ("explicit", "native")])
-def test_kinds_of_strengths(kind, backend):
+@pytest.mark.parametrize(
+    ("grid", "kind", "backend"), [("slabs", "auto", "xla"), ("uneven pencils", "explicit", "native")]
+)
+def test_kinds_of_strengths(grid, kind, backend):
     """Real strengths, several components, single precision, inside jit and vmap."""
-    nufft = nufft_of("uneven pencils", 1e-5, kind=kind, backend=backend)
+    nufft = nufft_of(grid, 1e-5, kind=kind, backend=backend)
     x, k = data_of(nufft)
     several = numbers(COUNT, 2, 3)
     p, q = placed(nufft, x, k, several=several, real=several.real[:, 0, 0])
