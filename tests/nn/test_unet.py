@@ -17,6 +17,7 @@ from layers import compare
 
 
 KEY = jax.random.key(0)
+ZEROS = {"groups": None, "padding_mode": "ZEROS", "activation": jnp.tanh}
 
 
 class Whole(eqx.Module):
@@ -53,9 +54,15 @@ class Whole(eqx.Module):
     [
         # Blocks of the two grids along y begin at different places. The coarse grid has an empty block.
         ((2, 4), "auto", (4, 10, 2), {"width": 4, "depth": 1, "groups": 2}),
-        ((8,), "explicit", (16, 12), {"width": 2, "depth": 2, "groups": None, "padding_mode": "ZEROS"}),
-        ((8, 1), "explicit", (6, 4, 2), {"width": 3, "depth": 1, "kernel_size": (3, 2, 1), "activation": jnp.tanh}),
-        ((1, 1), "auto", (8, 4, 4), {"width": 2, "depth": 2}),
+        ((8,), "explicit", (16, 12), {"width": 2, "depth": 2, "kernel_size": (3, 2), **ZEROS}),
+        pytest.param(
+            (8, 1),
+            "explicit",
+            (6, 4, 2),
+            {"width": 3, "depth": 1, "kernel_size": (3, 2, 1), "activation": jnp.tanh},
+            marks=pytest.mark.sweep,
+        ),
+        pytest.param((1, 1), "auto", (8, 4, 4), {"width": 2, "depth": 2}, marks=pytest.mark.sweep),
     ],
 )
 def test_values_and_gradients_equal_equinox(sizes, kind, shape, options, spoilt):
@@ -83,7 +90,7 @@ def programs(net, u):
     return lambda *arguments: called(*arguments), *map(collectives, texts)
 
 
-@pytest.mark.parametrize(("kind", "groups"), [("auto", None), ("explicit", 1)])
+@pytest.mark.parametrize(("kind", "groups"), [pytest.param("auto", None, marks=pytest.mark.sweep), ("explicit", 1)])
 def test_groups_of_devices_take_parts_of_a_batch(kind, groups):
     """Blocks travel only between devices that share a part of the batch. No device gathers a field."""
     mesh = make_mesh((2, 2, 2), kind, ("batch", "x", "y"))
