@@ -97,7 +97,7 @@ def test_the_discrete_inverse(sizes, kind, shape, others, walls):
     assert_adjoint(lambda _: of_v, lambda _: adjoint, v, v)
 
 
-@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("kind", [pytest.param("auto", marks=pytest.mark.sweep), "explicit"])
 def test_only_the_transforms_communicate(kind):
     cells, mesh = dops.Cells.clustered(9, 1.7), make_mesh((2, 4), kind)
     transform = dops.Transform(mesh, shape=(9, 6, 7), box=dops.Box(LENGTHS), bases=(cells, FULL, HALF), pad=True)
@@ -203,7 +203,7 @@ def test_errors_are_of_second_order():
         assert fine < 2e-3
 
 
-@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("kind", ["auto", pytest.param("explicit", marks=pytest.mark.sweep)])
 def test_values_at_the_walls_of_a_padded_field(kind):
     cells, shape = dops.Cells.clustered(7, 1.5), (7, 6, 5)
     mesh = make_mesh((2, 4), kind)
