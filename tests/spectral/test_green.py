@@ -10,7 +10,7 @@ import pytest
 import scipy.special
 from decompops import spectral
 
-from helpers import make_mesh
+from helpers import make_mesh, thinned
 
 
 def transform(sizes, shape, *, real=True, lengths):
@@ -49,7 +49,7 @@ def test_potential_of_a_gaussian_is_exact():
 @pytest.mark.parametrize(
     ("kernel", "expected", "real"),
     [
-        (spectral.PoissonKernel, lambda r, s: -screened_gaussian(r, s, 0.0), True),
+        pytest.param(spectral.PoissonKernel, lambda r, s: -screened_gaussian(r, s, 0.0), True, marks=pytest.mark.sweep),
         (lambda method: spectral.YukawaKernel(3.0, method), lambda r, s: screened_gaussian(r, s, 3.0), True),
         (lambda method: spectral.HelmholtzKernel(9.0, method), lambda r, s: screened_gaussian(r, s, -9j), False),
     ],
@@ -89,7 +89,9 @@ def interpolated(function, r):
     return np.polynomial.Chebyshev.interpolate(function, 80, (0, r.max()))(r)
 
 
-@pytest.mark.parametrize(("axes", "mode"), [((0,), 0), ((2,), 2), ((0, 1), 0), ((1, 2), 1)])
+@pytest.mark.parametrize(
+    ("axes", "mode"), thinned([((0,), 0), ((2,), 2), ((0, 1), 0), ((1, 2), 1)], lambda _, mode: mode > 0)
+)
 def test_periodic_and_open_axes(axes, mode):
     """The field is a Gaussian along the open axes, and a wave along the others."""
     errors, shape = {}, [8, 8, 8]
@@ -137,7 +139,11 @@ def outgoing_mode(r, width, kappa, axes):
 
 
 @pytest.mark.parametrize(
-    ("axes", "mode", "wavenumber"), [((0,), 1, 9.0), ((2,), 2, 9.0), ((0, 1), 0, -9.0), ((1, 2), 2, 9.0)]
+    ("axes", "mode", "wavenumber"),
+    thinned(
+        [((0,), 1, 9.0), ((2,), 2, 9.0), ((0, 1), 0, -9.0), ((1, 2), 2, 9.0)],
+        lambda axes, mode, wavenumber: axes in {(2,), (0, 1)},
+    ),
 )
 def test_outgoing_waves_with_periodic_axes(axes, mode, wavenumber):
     """Waves along the periodic axis are longer or shorter than `2π / κ`: they radiate or decay along the others."""
@@ -171,12 +177,12 @@ def test_traced_boxes():
         fft = dops.FFT3D(mesh, shape=shape, real=True, pad=True, box=dops.Box((length, 1.2, 1.1 * length)))
         return jnp.sum(jnp.square(spectral.Convolution(fft, spectral.PoissonKernel())(f)))
 
-    compiled = jax.jit(energy)
-    value, slope = jax.jit(jax.value_and_grad(energy))(1.0)
+    compiled = jax.jit(jax.value_and_grad(energy))
+    value, slope = compiled(1.0)
     assert abs(float(value / energy(1.0)) - 1) < 1e-13
-    expected = (compiled(1.0 + 1e-4) - compiled(1.0 - 1e-4)) / 2e-4
+    expected = (compiled(1.0 + 1e-4)[0] - compiled(1.0 - 1e-4)[0]) / 2e-4
     assert abs(float(slope / expected) - 1) < 1e-6
-    assert np.isnan(float(compiled(0.1)))  # The diagonal is more than 3 times the shortest side.
+    assert np.isnan(float(compiled(0.1)[0]))  # The diagonal is more than 3 times the shortest side.
 
 
 @pytest.mark.parametrize("method", ["truncated", "sampled"])
