@@ -26,6 +26,7 @@ GRIDS = {
     "one device": ((1,), (7, 6, 5), (True, True, False)),
     "one axis": ((1,), (13,), (True,)),
 }
+MOVES = [("pencils", "random"), ("pencils", "one cell"), ("uneven slabs", "random"), ("one device", "random")]
 
 
 def grid_of(name: str, *, kind: str = "auto", **options) -> tuple[dops.Decomposition, tuple[bool, ...]]:
@@ -95,19 +96,10 @@ def test_the_kernel_deposits_in_one_call(grid):
 
 @pytest.mark.parametrize(
     ("grid", "distribution", "backend"),
-    thinned(
-        [
-            (*case, backend)
-            for case in (
-                ("pencils", "random"),
-                ("pencils", "one cell"),
-                ("uneven slabs", "random"),
-                ("one device", "random"),
-            )
-            for backend in ("xla", "native")
-        ],
-        lambda grid, _, backend: (grid, backend) != ("uneven slabs", "xla"),
-    ),
+    [
+        *((*case, "native") for case in MOVES),
+        *(pytest.param(*case, "xla", marks=[pytest.mark.sweep] * (case[0] == "uneven slabs")) for case in MOVES),
+    ],
 )
 def test_exchange(grid, distribution, backend):
     """All attributes of each particle come to its device, also if all particles leave one device for another one."""
@@ -328,10 +320,7 @@ def test_gradients_are_those_on_one_device(sizes, kind, steps):
 
 @pytest.mark.parametrize(
     ("kind", "backend"),
-    thinned(
-        [(kind, backend) for kind in ("explicit", "auto") for backend in ("native", "xla")],
-        lambda kind, backend: (kind, backend) == ("explicit", "native"),
-    ),
+    thinned([(k, b) for k in ("explicit", "auto") for b in ("native", "xla")], lambda *c: c == ("explicit", "native")),
 )
 def test_scan_vmap_and_jvp(kind, backend):
     pm, p, (*_, field, _) = state_of((2, 4), kind, "cic", backend)
