@@ -37,8 +37,8 @@ def run(layer, u):
         ((2, 4), "explicit", UNEVEN, 2, {"padding_mode": "ZEROS"}),
         ((8, 1), "auto", (16, 6, 4), (1, 3, 5), {"groups": 2, "use_bias": False}),
         ((8,), "explicit", UNEVEN, (3, 2, 1), {"dilation": (2, 1, 1), "groups": 2, "padding_mode": "ZEROS"}),
-        ((1, 1), "auto", UNEVEN, 3, {"dilation": 2}),
-        ((2, 4), "auto", (4, 8, 3), 1, {}),
+        pytest.param((1, 1), "auto", UNEVEN, 3, {"dilation": 2}, marks=pytest.mark.sweep),
+        pytest.param((2, 4), "auto", (4, 8, 3), 1, {}, marks=pytest.mark.sweep),
     ],
 )
 def test_values_and_gradients_equal_equinox(sizes, kind, shape, kernel, options, spoilt):
@@ -65,7 +65,7 @@ def communicated(function, *arguments):
     return Counter(c.kind for c in found), found
 
 
-@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("kind", [pytest.param("auto", marks=pytest.mark.sweep), "explicit"])
 def test_only_halos_and_gradients_of_weights_are_communicated(kind):
     mesh = make_mesh((2, 4), kind)
     layer = HaloConv3D(mesh, 2, 3, 3, key=jax.random.key(0))
