@@ -147,7 +147,7 @@ def test_every_operator_equals_numpy_on_every_mesh(sizes, kind, real, shape):
             assert not rest.any()
 
 
-@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("kind", [pytest.param("auto", marks=pytest.mark.sweep), "explicit"])
 def test_batches_and_vmap_over_groups_of_devices(kind):
     """On a mesh ("c", "x", "y"), operators do not communicate along "c", and results stay sharded over "c"."""
     mesh, shape = make_mesh((2, 2, 2), kind), (4, 6, 5)
