@@ -90,7 +90,7 @@ def interpolated(function, r):
 
 
 @pytest.mark.parametrize(
-    ("axes", "mode"), thinned([((0,), 0), ((2,), 2), ((0, 1), 0), ((1, 2), 1)], lambda _, mode: mode > 0)
+    ("axes", "mode"), thinned([((0,), 0), ((2,), 2), ((0, 1), 0), ((1, 2), 1)], lambda axes, _: axes != (1, 2))
 )
 def test_periodic_and_open_axes(axes, mode):
     """The field is a Gaussian along the open axes, and a wave along the others."""
