@@ -15,7 +15,7 @@ from decompops.tools.hlo import collectives
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from jax.sharding import NamedSharding, PartitionSpec as P
 
-from helpers import assert_close, make_mesh, put, random_field, spec_of
+from helpers import assert_close, make_mesh, put, random_field, spec_of, thinned
 
 
 PENCILS = make_mesh((2, 4), "explicit")
@@ -371,9 +371,11 @@ def test_empty_batches_are_sharded_like_others(name, options, mesh):
         assert np.asarray(got).shape == (0, *wanted.shape[1:])
 
 
-@pytest.mark.parametrize("place", [None, AUTO, PENCILS], ids=["no mesh", "auto", "explicit"])
-@pytest.mark.parametrize("shape", [(8, 0), (0,), (0, 0), (0, 3)])
-@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "ihfft", "dct", "idst", "irfft", "hfft"])
+TRANSFORMS = ["fft", "ifft", "rfft", "ihfft", "dct", "idst", "irfft", "hfft"]
+EMPTY = list(itertools.product(TRANSFORMS, [(8, 0), (0,), (0, 0), (0, 3)], [None, AUTO, PENCILS]))
+
+
+@pytest.mark.parametrize(("name", "shape", "place"), thinned(EMPTY, lambda *case: EMPTY.index(case) % 5 in (0, 2)))
 def test_axes_without_elements_are_padded_with_zeros(name, shape, place):
     x = np.zeros(shape)
     wanted = getattr(scipy.fft, name)(x, n=8)
