@@ -1,5 +1,6 @@
 """Tests of exchanges in a narrower dtype: errors against NumPy's transform, derivatives, and bytes."""
 
+import itertools
 from dataclasses import replace
 
 import decompops as dops
@@ -10,7 +11,7 @@ import pytest
 from decompops.tools.hlo import collectives
 from jax.sharding import PartitionSpec as P
 
-from helpers import make_mesh, random_field
+from helpers import make_mesh, random_field, thinned
 
 
 SHAPE = (16, 8, 12)
@@ -24,9 +25,13 @@ def relative(found, expected) -> float:
     return float(np.linalg.norm(np.asarray(found) - expected) / np.linalg.norm(expected))
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=str)
-@pytest.mark.parametrize("wire", ERRORS)
-@pytest.mark.parametrize("real", [True, False])
+@pytest.mark.parametrize(
+    ("real", "wire", "backend"),
+    thinned(
+        itertools.product((True, False), ERRORS, BACKENDS),
+        lambda real, wire, backend: real == ((list(ERRORS).index(wire) + BACKENDS.index(backend)) % 2 == 0),
+    ),
+)
 def test_error_of_a_transform(backend, wire, real):
     fft = dops.FFT3D(make_mesh((2, 4)), shape=SHAPE, real=real, backend=replace(backend, wire=wire))
     u = random_field(SHAPE, np.float64 if real else np.complex128)
@@ -55,8 +60,8 @@ def test_numbers_of_any_size(size):
 def test_what_is_not_wider_stays_as_it_is(wire):
     transpose = dops.Transpose(make_mesh((2, 4)), "z", "x", backend=dops.XLA(wire=wire))
     for dtype in (np.int32, np.bool_, np.float16, jnp.bfloat16, *([np.float32] if wire == "float32" else [])):
-        u = jnp.arange(512).reshape(8, 8, 8).astype(dtype)
-        assert (transpose(u) == u).all()
+        u = np.arange(512).reshape(8, 8, 8).astype(dtype)
+        np.testing.assert_array_equal(transpose(u), u)
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=str)
