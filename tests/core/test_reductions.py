@@ -63,8 +63,16 @@ def test_derivatives_are_those_of_the_cells(kind, backend):
     assert_close(tangent, (u * v / norms).sum((1, 2, 3)))
 
 
-@BACKENDS
-@pytest.mark.parametrize("dtype", [np.bool_, np.int16, np.uint32, np.float16, np.float32, np.complex64])
+DTYPES = [np.bool_, np.int16, np.uint32, np.float16, np.float32, np.complex64]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "backend"),
+    thinned(
+        itertools.product(DTYPES, (dops.XLA(), dops.Native())),
+        lambda dtype, backend: (backend == dops.XLA()) == (DTYPES.index(dtype) % 2 == 0),
+    ),
+)
 def test_dtypes(dtype, backend):
     """The results have the values and the dtypes of NumPy, or of `jnp` for half precision. All values are negative."""
     dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True, backend=backend)
@@ -82,7 +90,7 @@ def test_second_derivatives_batches_and_one_result_everywhere():
     dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True, backend=dops.Native())
     u = random_field((3, *SHAPE))
     x = dec.shard(u)
-    assert_close(jax.hessian(lambda t: dec.norm(x * t) ** 2 @ jnp.ones(3))(1.5), 2 * (u**2).sum())
+    assert_close(jax.jit(jax.hessian(lambda t: dec.norm(x * t) ** 2 @ jnp.ones(3)))(1.5), 2 * (u**2).sum())
     assert_close(jax.vmap(dec.vdot, in_axes=(0, None))(x, x[1]), (u * u[1]).sum((1, 2, 3)))
     copies = {shard.data.item() for shard in dec.sum(x[0]).addressable_shards}
     assert len(copies) == 1
