@@ -325,3 +325,12 @@ def catalogue(mesh: Mesh, ndim: int, shape: tuple[int, ...] | None = None, **opt
     """Return everything on grids of `ndim` axes, 2 or 3. `options` are those of `Decomposition`."""
     t = transforms(mesh, ndim, shape, **options)
     return {**operators(t, ndim), **rates(t, ndim), **functions(t, ndim)}
+
+
+def with_few_steps(entries: dict[str, Entry]) -> dict[str, Entry]:
+    """Return all entries, but only every seventh of the steps of integrators, which are made of the rates.
+
+    The steps take most of the time. Each integrator still steps several equations.
+    """
+    steps = [name for name in entries if name.endswith((": ETDRK", ": IMEXRK", ": SBDF"))]
+    return {name: entry for name, entry in entries.items() if name not in steps or name in steps[::7]}
