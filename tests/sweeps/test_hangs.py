@@ -13,7 +13,7 @@ import pytest
 from decompops import pde
 from decompops._common.compat import avoid_deadlocks
 
-from catalogue import Entry, catalogue
+from catalogue import Entry, operators, transforms
 from helpers import random_field
 
 
@@ -67,7 +67,7 @@ def compiled():
 
 @functools.cache
 def catalogued() -> dict[str, Entry]:
-    return catalogue(jax.make_mesh((2, 4), ("x", "y")), 2)
+    return operators(transforms(jax.make_mesh((2, 4), ("x", "y")), 2), 2)
 
 
 def programs(compiled: list, function: Callable, x: jax.Array) -> int:
