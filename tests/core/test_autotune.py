@@ -270,7 +270,10 @@ def test_another_process_finds_the_entry(counted, tmp_path):
     counted(closures(), path)
     before = path.read_text()
     program = f"""
-import conftest, jax, test_autotune
+import jax
+jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_enable_x64", True)
+import test_autotune
 from decompops._autotune import choose
 choose.fastest = lambda *_: 1
 for operator in reversed(test_autotune.closures()):

@@ -1,6 +1,7 @@
 """Tests of the public annotations: mypy and pyright accept a right program, and report common mistakes."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -89,7 +90,7 @@ def test_pyright(programs):
 
 
 def test_mypy(programs):
-    lines = run("mypy", "right.py", "mistakes.py", folder=programs).splitlines()
+    lines = run("mypy", f"--cache-dir={os.devnull}", "right.py", "mistakes.py", folder=programs).splitlines()
     reported = [tuple(line.split(":")[:2]) for line in lines if ": error: " in line]
     assert reported == [("mistakes.py", str(number)) for number in lines_of_mistakes()]
 
