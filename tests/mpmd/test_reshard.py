@@ -15,14 +15,19 @@ from hypothesis import given, settings, strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from groups import CHECKS, assert_bits, check_reshard, check_round_trip, check_stacked, make_groups, mixed_tree, placed
-from helpers import TYPES, make_mesh, random_field
+from helpers import TYPES, make_mesh, random_field, thinned
 
 
 GROUPS = [(8, 1, 1), (4, 2), (2, 2, 2), (1, 4, 2)]
 
 
-@pytest.mark.parametrize("threshold", [1, None])
-@pytest.mark.parametrize("sizes", GROUPS)
+@pytest.mark.parametrize(
+    ("sizes", "threshold"),
+    thinned(  # test_groups moves arrays between the groups (4, 2).
+        itertools.product(GROUPS, [1, None]),
+        lambda sizes, threshold: sizes != (4, 2) and (threshold is None) == (sizes == (1, 4, 2)),
+    ),
+)
 def test_round_trip(sizes, threshold):
     check_round_trip(make_groups(sizes), threshold)
 
@@ -64,7 +69,7 @@ def routes(draw):
     return shape, *shardings
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(routes(), st.booleans())
 def test_any_route(route, donate):
     shape, source, target = route
