@@ -71,7 +71,7 @@ def test_copies(case):
     names = list(everything(case))
     short, others = ([name for name in names if is_short(name) == flag] for flag in (True, False))
     others = [name for name in others if re.search(r"\.T$|: rate", name)]
-    chosen = short[case :: len(CASES)] + others[case :: 5 * len(CASES)]
+    chosen = short[case :: len(CASES)] + others[case :: 10 * len(CASES)]
     assert [fault for name in chosen for fault in faults(name, everything(case)[name])] == []
 
 
