@@ -28,6 +28,7 @@ MORE_COPIES = {
     "energy_transfer": 17,  # As in Burgers' equation.
     "Multigrid": 18,  # The coefficients on all faces, and all levels.
     "NavierStokes with KolmogorovForcing and Smagorinsky: rate": 14,  # The rates of strain have six components.
+    "PassiveScalar with VariableViscosity: rate": 9,  # The rates of strain of the velocity, beside the scalar.
     "VariableLaplacian": 16,  # The coefficient, and the gradient as spectra and as fields.
     "VariableLaplacian between walls": 23,  # JAX 0.12 holds 22, and JAX 0.10 holds 21.
 }
