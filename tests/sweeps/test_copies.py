@@ -25,6 +25,7 @@ MORE_COPIES = {
     "Burgers, conservative: rate": 17,  # Six products on a grid with 3.4 times as many cells.
     "CG": 11,  # The vectors of the method, and those of the operator, in the loop and before it.
     "Convolution": 30,  # The symbol and the field, on a grid with eight times as many cells.
+    "Convolution along x": 9,  # The same, on a grid with twice as many cells.
     "energy_transfer": 17,  # As in Burgers' equation.
     "Multigrid": 18,  # The coefficients on all faces, and all levels.
     "NavierStokes with KolmogorovForcing and Smagorinsky: rate": 14,  # The rates of strain have six components.
