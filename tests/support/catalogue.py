@@ -328,9 +328,10 @@ def catalogue(mesh: Mesh, ndim: int, shape: tuple[int, ...] | None = None, **opt
 
 
 def with_few_steps(entries: dict[str, Entry]) -> dict[str, Entry]:
-    """Return all entries, but only every seventh of the steps of integrators, which are made of the rates.
+    """Return the entries without six of each seven steps of integrators.
 
-    The steps take most of the time. Each integrator still steps several equations.
+    The steps take most of the time, and are combinations of the rates of change, which stay. Each integrator still
+    steps several equations.
     """
     steps = [name for name in entries if name.endswith((": ETDRK", ": IMEXRK", ": SBDF"))]
     return {name: entry for name, entry in entries.items() if name not in steps or name in steps[::7]}
