@@ -92,7 +92,9 @@ def _reduced(
     stored = over.blocks.shape
     missing = [(0, n - m) for n, m in zip(stored, cells.shape[-len(stored) :])]  # The field may be cropped.
     if any(map(any, missing)):
-        cells = jnp.pad(cells, [(0, 0)] * (cells.ndim - len(stored)) + missing, constant_values=filling)
+        # In one program, XLA of JAX 0.10 takes two paddings of an array with different numbers for one padding.
+        cells = jnp.pad(cells, [(0, 0)] * (cells.ndim - len(stored)) + missing)
+        cells = cells if filling == 0 else cleared(cells, lengths, filling)
     return over(cells, reduce)
 
 
