@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax import Array
 from jax.core import Tracer
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, AxisType
 
 
 _M = TypeVar("_M")
@@ -79,7 +79,7 @@ def _is_small(leaf: Any) -> bool:
     return of_jax or isinstance(leaf, bool | int | float | complex)
 
 
-def in_one_program(function: Callable[..., _T]) -> Callable[..., _T]:
+def in_one_program(function: Callable[..., _T], *, has_solver: bool = False) -> Callable[..., _T]:
     """Let an eager call of `function`, whose first argument has an `in_structure`, run as one compiled program.
 
     Otherwise, each operation would be a program of its own. Arrays and numbers are arguments of the program, so a new
@@ -87,35 +87,51 @@ def in_one_program(function: Callable[..., _T]) -> Callable[..., _T]:
     function or a class of the user is not one program: its code may read variables that change, or a function may be a
     new object in each call, which would then compile a program. A module on a mesh without devices has no program
     either, because its devices are those of the array.
+
+    With `has_solver`, a call that has no program gets a new one, which is freed with the result. Otherwise, JAX traces
+    what a linear solver calls, runs these operations one by one, and compiles the loops among them in each call. Then
+    constants with explicit axes have no devices, and JAX keeps thousands of loops, more than Linux maps into memory. In
+    a job of several processes, a function of the user may hold arrays of all processes, which `jax.jit` refuses.
     """
+
+    def compiled(structure: Any, constants: tuple) -> Callable:
+        def run(values: tuple) -> _T:
+            module, *arguments = _filled(structure, constants, values)
+            return function(module, *arguments)
+
+        return jax.jit(run, inline=True)  # In a traced function, the operations are those of `function` itself.
 
     @functools.lru_cache(maxsize=64)
     def program(structure: Any, constants: tuple) -> Callable | None:
-        def fill(values: Iterable) -> tuple:
-            rest = iter(values)
-            return jax.tree.unflatten(structure, [constant[0] if constant else next(rest) for constant in constants])
-
-        def run(values: tuple) -> _T:
-            module, *arguments = fill(values)
-            return function(module, *arguments)
-
         # Neither the classes nor the mesh depend on the numbers.
-        example = fill(itertools.repeat(1.0))
+        example = _filled(structure, constants, itertools.repeat(1.0))
         of_user = any(map(_is_of_user, jax.tree.leaves(example, is_leaf=_is_of_user)))
         if of_user or isinstance(example[0].in_structure.layout.mesh, AbstractMesh):
             return None
-        return jax.jit(run, inline=True)  # In a traced function, the operations are those of `function` itself.
+        return compiled(structure, constants)
 
     @functools.wraps(function)
     def call(module: Any, *arguments: Any) -> _T:
         leaves, structure = jax.tree.flatten((module, *arguments))
         constants = tuple(map(_constant, leaves))
-        compiled = None if () in constants else program(structure, constants)
-        if compiled is None:
+        run = None if () in constants else program(structure, constants)
+        if run is None and not (has_solver and (jax.process_count() == 1 or any(map(_is_explicit, leaves)))):
             return function(module, *arguments)
-        return compiled(tuple(leaf for leaf, constant in zip(leaves, constants) if constant is None))
+        if run is None:
+            run = compiled(structure, tuple(None if key is None else (leaf,) for leaf, key in zip(leaves, constants)))
+        return run(tuple(leaf for leaf, constant in zip(leaves, constants) if constant is None))
 
     return call
+
+
+def _filled(structure: Any, constants: tuple, values: Iterable) -> tuple:
+    """Return the arguments of a call. `constants` has the constant leaves, and `values` the others, in order."""
+    rest = iter(values)
+    return jax.tree.unflatten(structure, [constant[0] if constant else next(rest) for constant in constants])
+
+
+def _is_explicit(leaf: Any) -> bool:
+    return isinstance(leaf, Array) and AxisType.Explicit in jax.typeof(leaf).sharding.mesh.axis_types
 
 
 def _is_of_user(node: Any) -> bool:

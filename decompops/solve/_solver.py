@@ -1,6 +1,7 @@
 """`AbstractSolver`: the solution of a linear system as an operator, and its derivatives."""
 
 import abc
+import functools
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -235,7 +236,7 @@ class AbstractSolver(AbstractOperator):
         return Fields(blocks.true_shape, self._inner, names, self._layout.mesh, over, open_cells, parts)
 
 
-@in_one_program
+@functools.partial(in_one_program, has_solver=True)
 def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Array, Array, Array, Array]:
     """Return the solution, the relative residuals, the number of steps, and the reason, for a `b` in its place."""
     operator, precondition, fields = solver.operator, solver.preconditioner or (lambda r: r), solver._fields

@@ -1,6 +1,9 @@
 """Tests of the solvers, against dense matrices, on grids of odd and even lengths and with padding."""
 
+import gc
 import re
+import sys
+from pathlib import Path
 
 import decompops as dops
 import equinox as eqx
@@ -91,6 +94,36 @@ def test_numbers_of_steps_are_those_of_scipy(method):
     found = method(operator, rtol=1e-8).solve(dec.shard(b))
     assert bool(found.converged)
     assert abs(int(found.iterations) - steps) <= 0.15 * steps + 2
+
+
+def with_shift(method, dec):
+    """Return an operator of a class of the user, and its matrix."""
+    shift = 1 + random_field(SHAPE, seed=3) ** 2
+    matrix = dense(stencil(decomposition((1, 1)), WEIGHTS[method])) + np.diag(shift.ravel())
+    return Shifted(stencil(dec, WEIGHTS[method]), dec.shard(shift)), matrix
+
+
+@pytest.mark.parametrize("method", SOLVERS)
+def test_eager_calls_on_explicit_axes(method):
+    """JAX runs the operations of an eager solver one by one, but the constants among them have no devices."""
+    dec, b = decomposition((2, 4), "explicit"), random_field(SHAPE, seed=4)
+    operator, matrix = with_shift(method, dec)
+    expected = np.linalg.solve(matrix, b.ravel()).reshape(SHAPE)
+    assert_close(dec.gather(method(operator, rtol=1e-11)(dec.shard(b))), expected, rtol=1e-8)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists what a process has mapped")
+def test_eager_calls_leave_no_programs_behind():
+    """After some ten thousand programs, Linux maps no more memory, and XLA ends Python."""
+    mapped = lambda: Path("/proc/self/maps").read_bytes().count(b"\n")
+    dec = decomposition((2, 4))
+    solver, b = solve.CG(with_shift(solve.CG, dec)[0]), dec.shard(random_field(SHAPE))
+    solver(b)
+    before = mapped()
+    for _ in range(3):
+        solver(b)
+        gc.collect()
+    assert mapped() - before < 30, (before, mapped())
 
 
 def test_each_field_of_a_batch_is_a_system_of_its_own():
