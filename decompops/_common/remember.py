@@ -79,7 +79,7 @@ def _is_small(leaf: Any) -> bool:
     return of_jax or isinstance(leaf, bool | int | float | complex)
 
 
-def in_one_program(function: Callable[..., _T], *, has_solver: bool = False) -> Callable[..., _T]:
+def in_one_program(function: Callable[..., _T], *, has_loop: bool = False) -> Callable[..., _T]:
     """Let an eager call of `function`, whose first argument has an `in_structure`, run as one compiled program.
 
     Otherwise, each operation would be a program of its own. Arrays and numbers are arguments of the program, so a new
@@ -88,10 +88,10 @@ def in_one_program(function: Callable[..., _T], *, has_solver: bool = False) -> 
     new object in each call, which would then compile a program. A module on a mesh without devices has no program
     either, because its devices are those of the array.
 
-    With `has_solver`, a call that has no program gets a new one, which is freed with the result. Otherwise, JAX traces
-    what a linear solver calls, runs these operations one by one, and compiles the loops among them in each call. Then
-    constants with explicit axes have no devices, and JAX keeps thousands of loops, more than Linux maps into memory. In
-    a job of several processes, a function of the user may hold arrays of all processes, which `jax.jit` refuses.
+    With `has_loop`, a call that has no program gets a new one, which is freed with the result. Otherwise, JAX compiles
+    the loop in each call, and keeps thousands of loops, more than Linux maps into memory. What a linear solver calls
+    is traced, but runs one by one, so that constants with explicit axes have no devices. In a job of several processes,
+    a function of the user may hold arrays of all processes, which `jax.jit` refuses.
     """
 
     def compiled(structure: Any, constants: tuple) -> Callable:
@@ -115,7 +115,7 @@ def in_one_program(function: Callable[..., _T], *, has_solver: bool = False) -> 
         leaves, structure = jax.tree.flatten((module, *arguments))
         constants = tuple(map(_constant, leaves))
         run = None if () in constants else program(structure, constants)
-        if run is None and not (has_solver and (jax.process_count() == 1 or any(map(_is_explicit, leaves)))):
+        if run is None and not (has_loop and (jax.process_count() == 1 or any(map(_is_explicit, leaves)))):
             return function(module, *arguments)
         if run is None:
             run = compiled(structure, tuple(None if key is None else (leaf,) for leaf, key in zip(leaves, constants)))

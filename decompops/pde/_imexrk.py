@@ -1,5 +1,6 @@
 """An implicit–explicit Runge–Kutta method: implicit for the linear part, explicit for the nonlinear part."""
 
+import functools
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -68,7 +69,7 @@ class IMEXRK(AbstractIntegrator):
         return _step(self, t, u, args)
 
 
-@in_one_program
+@functools.partial(in_one_program, has_loop=True)
 def _step(solver: IMEXRK, t: Time, u: Array, args: Any) -> Array:
     return runge_kutta_step(solver.equation, cast(t, u), cast(solver.dt, u), u, args)
 

@@ -1,5 +1,6 @@
 """Semi-implicit backward differentiation, with one evaluation of the nonlinear part in each step."""
 
+import functools
 from typing import Any, Literal, get_args
 
 import equinox as eqx
@@ -99,7 +100,7 @@ class SBDF(AbstractIntegrator):
         return _step(self, t, self.start(u), args)
 
 
-@in_one_program
+@functools.partial(in_one_program, has_loop=True)
 def _step(solver: SBDF, t: Time, u: History, args: Any) -> History:
     state, ahead, known = u.state, u.ahead, u.known
     h, t = cast(solver.dt, state), cast(t, state)

@@ -236,7 +236,7 @@ class AbstractSolver(AbstractOperator):
         return Fields(blocks.true_shape, self._inner, names, self._layout.mesh, over, open_cells, parts)
 
 
-@functools.partial(in_one_program, has_solver=True)
+@functools.partial(in_one_program, has_loop=True)
 def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Array, Array, Array, Array]:
     """Return the solution, the relative residuals, the number of steps, and the reason, for a `b` in its place."""
     operator, precondition, fields = solver.operator, solver.preconditioner or (lambda r: r), solver._fields

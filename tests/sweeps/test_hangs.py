@@ -1,6 +1,7 @@
 """Programs on several CPU devices of one process end, however many of them are under way."""
 
 import functools
+import gc
 import os
 import subprocess
 import sys
@@ -93,6 +94,21 @@ def test_an_eager_step_is_one_program(make, compiled):
         u = solver.start(solver.equation.state(fft.decomposition.shard(random_field((2, 8, 8)))))
         assert programs(compiled, lambda u, solver=solver: solver.step(0.0, u), u) == 1 - i
         assert programs(compiled, lambda u, solver=solver: solver.equation(0.0, getattr(u, "state", u)), u) <= 1 - i
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists what a process has mapped")
+@pytest.mark.parametrize("make", [pde.IMEXRK, pde.SBDF])
+def test_eager_steps_with_a_function_of_the_user_leave_no_programs_behind(make):
+    """After some ten thousand programs, Linux maps no more memory, and XLA ends Python."""
+    fft = dops.FFT2D(jax.make_mesh((2, 4), ("x", "y")), shape=(8, 8), real=True)
+    solver = make(pde.NavierStokes(fft, 0.1, forcing=lambda t, u, args: 0.1 * u), 0.01)
+    u = solver.start(solver.equation.state(fft.decomposition.shard(random_field((2, 8, 8)))))
+    sizes = []
+    for _ in range(4):
+        u = solver.step(0.0, u)
+        gc.collect()
+        sizes.append(Path("/proc/self/maps").read_bytes().count(b"\n"))
+    assert sizes[-1] - sizes[1] < 30, sizes
 
 
 LATE = """
