@@ -16,7 +16,9 @@ import jax
 import numpy as np
 from jax import Array
 from jax.core import Tracer
-from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import AbstractMesh
+
+from .typed import on_explicit_axes
 
 
 _M = TypeVar("_M")
@@ -115,7 +117,7 @@ def in_one_program(function: Callable[..., _T], *, has_loop: bool = False) -> Ca
         leaves, structure = jax.tree.flatten((module, *arguments))
         constants = tuple(map(_constant, leaves))
         run = None if () in constants else program(structure, constants)
-        if run is None and not (has_loop and (jax.process_count() == 1 or any(map(_is_explicit, leaves)))):
+        if run is None and not (has_loop and (jax.process_count() == 1 or any(map(on_explicit_axes, leaves)))):
             return function(module, *arguments)
         if run is None:
             run = compiled(structure, tuple(None if key is None else (leaf,) for leaf, key in zip(leaves, constants)))
@@ -128,10 +130,6 @@ def _filled(structure: Any, constants: tuple, values: Iterable) -> tuple:
     """Return the arguments of a call. `constants` has the constant leaves, and `values` the others, in order."""
     rest = iter(values)
     return jax.tree.unflatten(structure, [constant[0] if constant else next(rest) for constant in constants])
-
-
-def _is_explicit(leaf: Any) -> bool:
-    return isinstance(leaf, Array) and AxisType.Explicit in jax.typeof(leaf).sharding.mesh.axis_types
 
 
 def _is_of_user(node: Any) -> bool:
