@@ -36,6 +36,7 @@ def found(folder: Path, **variables: str) -> tuple[str, str]:
     lines = ('message(STATUS "source=${DUCC_SOURCE}")', 'message(STATUS "why=${ducc_problem}")')
     script.write_text("\n".join((f'include("{library.SOURCES}/cmake/ducc.cmake")', *lines)))
     variables |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder / "index"), "PIP_CONFIG_FILE": os.devnull}
+    variables |= {"PYTHONWARNINGS": ""}  # The pip that comes with Python 3.11 uses what Python will remove.
     done = subprocess.run(
         ["cmake", f"-DPython_EXECUTABLE={sys.executable}", "-P", script],
         cwd=folder,
