@@ -13,12 +13,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.sharding import AbstractMesh
-
-from .typed import on_explicit_axes
 
 
 _M = TypeVar("_M")
@@ -92,38 +91,50 @@ def in_one_program(function: Callable[..., _T], *, has_loop: bool = False) -> Ca
 
     With `has_loop`, a call that has no program gets a new one, which is freed with the result. Otherwise, JAX compiles
     the loop in each call, and keeps thousands of loops, more than Linux maps into memory. What a linear solver calls
-    is traced, but runs one by one, so that constants with explicit axes have no devices. In a job of several processes,
-    a function of the user may hold arrays of all processes, which `jax.jit` refuses.
+    is traced, but runs one by one, so that constants with explicit axes have no devices.
     """
 
-    def compiled(structure: Any, constants: tuple) -> Callable:
+    def of_values(structure: Any, constants: tuple) -> Callable[[tuple], _T]:
         def run(values: tuple) -> _T:
             module, *arguments = _filled(structure, constants, values)
             return function(module, *arguments)
 
-        return jax.jit(run, inline=True)  # In a traced function, the operations are those of `function` itself.
+        return run
 
     @functools.lru_cache(maxsize=64)
-    def program(structure: Any, constants: tuple) -> Callable | None:
+    def program(structure: Any, constants: tuple) -> Callable[[tuple], _T] | None:
         # Neither the classes nor the mesh depend on the numbers.
         example = _filled(structure, constants, itertools.repeat(1.0))
         of_user = any(map(_is_of_user, jax.tree.leaves(example, is_leaf=_is_of_user)))
         if of_user or isinstance(example[0].in_structure.layout.mesh, AbstractMesh):
             return None
-        return compiled(structure, constants)
+        # In a traced function, the operations are those of `function` itself.
+        return jax.jit(of_values(structure, constants), inline=True)
 
     @functools.wraps(function)
     def call(module: Any, *arguments: Any) -> _T:
         leaves, structure = jax.tree.flatten((module, *arguments))
         constants = tuple(map(_constant, leaves))
+        values = tuple(leaf for leaf, constant in zip(leaves, constants) if constant is None)
         run = None if () in constants else program(structure, constants)
-        if run is None and not (has_loop and (jax.process_count() == 1 or any(map(on_explicit_axes, leaves)))):
+        if run is not None:
+            return run(values)
+        if not has_loop:
             return function(module, *arguments)
-        if run is None:
-            run = compiled(structure, tuple(None if key is None else (leaf,) for leaf, key in zip(leaves, constants)))
-        return run(tuple(leaf for leaf, constant in zip(leaves, constants) if constant is None))
+        constants = tuple(None if key is None else (leaf,) for leaf, key in zip(leaves, constants))
+        return _in_new_program(of_values(structure, constants), values)
 
     return call
+
+
+def _in_new_program(function: Callable[[tuple], _T], values: tuple) -> _T:
+    """Return `function(values)`, compiled. Arrays in the closure of `function` are arguments of the program, too.
+
+    `jax.jit` would copy them to each device, and refuses those of several processes.
+    """
+    values = tuple(value if isinstance(value, Array) else jnp.asarray(value) for value in values)
+    arrays, rest = eqx.partition(eqx.filter_closure_convert(function, values), eqx.is_array)
+    return jax.jit(lambda arrays, values: eqx.combine(arrays, rest)(values), inline=True)(arrays, values)
 
 
 def _filled(structure: Any, constants: tuple, values: Iterable) -> tuple:

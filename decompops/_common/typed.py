@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +20,6 @@ def struct_of(x: Array, sharding: NamedSharding | None, mesh: Mesh | AbstractMes
         typed = jax.typeof(x).sharding
         sharding = None if typed.mesh.empty else NamedSharding(mesh, typed.spec)
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-
-
-def on_explicit_axes(x: Any) -> bool:
-    """Return whether `x` is an array on a mesh that has Explicit axes."""
-    return isinstance(x, Array) and AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types
 
 
 def whole_along(x: Array, *axes: int) -> Array:

@@ -27,6 +27,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from files import CHECKS as FILE_CHECKS
 from groups import CHECKS as GROUP_CHECKS, check_round_trip, make_groups
 from helpers import assert_blocks, assert_close, make_mesh, random_field, spec_of
+from systems import check_eager_solver
 
 
 EVEN, UNEVEN = (8, 4, 12), (5, 6, 7)
@@ -226,6 +227,7 @@ CHECKS = (
     check_transpose,
     check_halo,
     check_stencil,
+    check_eager_solver,
     check_plot,
 )
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from decompops import solve
 
-from helpers import make_mesh
+from helpers import assert_close, make_mesh, random_field
 
 
 SHAPE = (6, 7, 5)
@@ -72,3 +72,15 @@ def dense(operator, dtype=np.float64, shape=SHAPE):
     dec, n = operator.decomposition, int(np.prod(shape))
     columns = eqx.filter_jit(operator)(dec.shard(np.eye(n, dtype=dtype).reshape(n, *shape)))
     return dec.gather(columns).reshape(n, n).T
+
+
+def check_eager_solver(mesh):
+    """Check an eager solver with a class and a function of the user that hold arrays of all processes."""
+    dec = dops.Decomposition(mesh, shape=SHAPE, pad=True)
+    shift, b = 1 + random_field(SHAPE, seed=3) ** 2, random_field(SHAPE, seed=4)
+    scale = dec.shard(1 / (7 + shift))
+    solver = solve.CG(Shifted(stencil(dec, WEIGHTS[solve.CG]), dec.shard(shift)), lambda r: scale * r, rtol=1e-11)
+    alone = dops.Decomposition(jax.make_mesh((1, 1), ("x", "y"), devices=jax.local_devices()[:1]), shape=SHAPE)
+    with jax.set_mesh(alone.mesh):
+        matrix = dense(stencil(alone, WEIGHTS[solve.CG])) + np.diag(shift.ravel())
+    assert_close(dec.gather(solver(dec.shard(b))), np.linalg.solve(matrix, b.ravel()).reshape(SHAPE), rtol=1e-8)
