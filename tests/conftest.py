@@ -88,7 +88,7 @@ def no_ambient_mesh():
 
 @pytest.fixture(autouse=True)
 def _bounded_memory():
-    """Forget the compiled programs after a test, if the process has become large.
+    """After each test, free the compiled programs if they take much memory or many maps of it.
 
     Without this, a worker that runs half of all tests takes nine gigabytes. glibc returns memory only when it is asked.
     """

@@ -150,7 +150,7 @@ def check_flag(name: str, value: bool) -> bool:
 def check_untraced(name: str, tree: Any, function: str, inside: str = "") -> None:
     """Raise `TypeError` if JAX traces an array of `tree`, because `function` reads its numbers.
 
-    The error names `inside` as the function to call instead under `jax.jit` and other transformations.
+    The error says to call the function `inside` instead, which works under `jax.jit` and other transformations.
     """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree)):
         raise TypeError(

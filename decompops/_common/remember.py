@@ -89,9 +89,10 @@ def in_one_program(function: Callable[..., _T], *, has_loop: bool = False) -> Ca
     new object in each call, which would then compile a program. A module on a mesh without devices has no program
     either, because its devices are those of the array.
 
-    With `has_loop`, a call that has no program gets a new one, which is freed with the result. Otherwise, JAX compiles
-    the loop in each call, and keeps thousands of loops, more than Linux maps into memory. What a linear solver calls
-    is traced, but runs one by one, so that constants with explicit axes have no devices.
+    `has_loop` says that `function` contains a loop. Then a call of the last two kinds is a new program, which is freed
+    with the result, for two reasons. JAX compiles the loop in each eager call anyway, and keeps thousands of loops,
+    more than Linux maps into memory. And JAX traces the functions that a linear solver gets, but then runs their
+    operations one by one: a constant whose type has explicit axes cannot run alone, because it has no devices.
     """
 
     def of_values(structure: Any, constants: tuple) -> Callable[[tuple], _T]:
@@ -108,7 +109,7 @@ def in_one_program(function: Callable[..., _T], *, has_loop: bool = False) -> Ca
         of_user = any(map(_is_of_user, jax.tree.leaves(example, is_leaf=_is_of_user)))
         if of_user or isinstance(example[0].in_structure.layout.mesh, AbstractMesh):
             return None
-        # In a traced function, the operations are those of `function` itself.
+        # Inside of another program, `inline` leaves the operations of `function`, and no program of their own.
         return jax.jit(of_values(structure, constants), inline=True)
 
     @functools.wraps(function)

@@ -77,7 +77,7 @@ CASES = [
 @named
 @pytest.mark.parametrize("everything", [False, pytest.param(True, marks=pytest.mark.sweep)])
 def test_values(transform, everything):
-    """`apply` and `by_fft` give SciPy's results.
+    """Both ways to compute a transform, `apply` and `by_fft`, give the results of SciPy.
 
     One compiled program runs all cases. Without `everything`, `by_fft` runs every second case: a cosine transform those
     that the sine transform of the same type leaves out.

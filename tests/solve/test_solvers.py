@@ -3,7 +3,6 @@
 import gc
 import re
 import sys
-from pathlib import Path
 
 import decompops as dops
 import equinox as eqx
@@ -15,7 +14,7 @@ import scipy.sparse.linalg
 from decompops import solve
 from decompops.testing import assert_adjoint, assert_transposed
 
-from helpers import assert_close, make_mesh, random_field
+from helpers import assert_close, make_mesh, mapped, random_field
 from systems import SHAPE, WEIGHTS, Shifted, decomposition, dense, stencil
 
 
@@ -115,7 +114,6 @@ def test_eager_calls_on_explicit_axes(method):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists what a process has mapped")
 def test_eager_calls_leave_no_programs_behind():
     """After some ten thousand programs, Linux maps no more memory, and XLA ends Python."""
-    mapped = lambda: Path("/proc/self/maps").read_bytes().count(b"\n")
     dec = decomposition((2, 4))
     solver, b = solve.CG(with_shift(solve.CG, dec)[0]), dec.shard(random_field(SHAPE))
     solver(b)
