@@ -1,6 +1,7 @@
 """Load the main pages of the built site in headless Chromium, on a telephone's screen and on a desktop's.
 
-    python docs/tools/browser.py site --screenshots build/screenshots
+    python docs/tools/browser.py site                                   # checks the pages
+    python docs/tools/browser.py site --screenshots build/screenshots   # and writes a picture of each
 
 A page must not scroll sideways, and must print no error to the console. On a desktop's screen, no code and no table of
 a guide may be cut. From other sites, a page must load nothing except facts about the repository, which the theme loads
@@ -14,7 +15,6 @@ import shutil
 import sys
 import threading
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, Page, Route, sync_playwright
 
@@ -30,21 +30,24 @@ FACTS = "https://api.github.com/repos/decompops/decompops"
 def main() -> None:
     parser = argparse.ArgumentParser(description="Check the built site in a real browser.")
     parser.add_argument("site", type=Path, help="the folder that mkdocs has built")
-    parser.add_argument("--screenshots", type=Path, required=True, help="the folder for screenshots")
+    parser.add_argument("--screenshots", type=Path, help="the folder for screenshots (default: none are made)")
     args = parser.parse_args()
-    args.screenshots.mkdir(parents=True, exist_ok=True)
+    if args.screenshots:
+        args.screenshots.mkdir(parents=True, exist_ok=True)
     paths = sorted(path.parent.relative_to(args.site).as_posix() for path in args.site.rglob("index.html"))
     executable = shutil.which("chromium") or shutil.which("chromium-browser")
     if executable is None:
         sys.exit("docs/tools/browser.py needs Chromium; found none in PATH. Install it: apt install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        address = serve(args.site)
-        faults = [fault for path in paths for fault in check_page(browser, address, path, args.screenshots)]
-        faults += check_search(browser, address)
+        address, seen = serve(args.site), []
+        page = open_page(browser, address, seen)
+        faults = [fault for path in paths for fault in check_page(page, seen, address, path, args.screenshots)]
+        faults += check_search(page, seen, address)
         browser.close()
     print(*faults, f"{len(paths)} pages, {len(WIDTHS)} widths, {len(faults)} faults", sep="\n")
-    print(f"Screenshots: {args.screenshots.resolve()}")
+    if args.screenshots:
+        print(f"Screenshots: {args.screenshots.resolve()}")
     sys.exit(bool(faults))
 
 
@@ -60,20 +63,36 @@ def serve(site: Path) -> str:
     return f"http://127.0.0.1:{server.server_port}/"
 
 
-def check_page(browser: Browser, address: str, path: str, screenshots: Path) -> list[str]:
-    """Return the faults of a page at each width."""
-    faults = []
+def open_page(browser: Browser, address: str, seen: list[str]) -> Page:
+    """Return an empty page that adds the faults of all sites that it shows to `seen`.
+
+    All pages of the site are shown in it, one after the other, so that the browser keeps their scripts and styles.
+    """
+    page = browser.new_page()
+    page.set_default_timeout(120_000)  # milliseconds: continuous integration may build packages at the same time
+    page.route(lambda url: not url.startswith(address), lambda route: answer(route, seen))
+    page.on("console", lambda message: seen.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: seen.append(str(error)))
+    return page
+
+
+def check_page(page: Page, seen: list[str], address: str, path: str, screenshots: Path | None) -> list[str]:
+    """Return the faults of a page at each width. The page is loaded at the first one."""
+    faults: list[str] = []
     for width in WIDTHS:
-        page, seen = open_page(browser, address + ("" if path == "." else f"{path}/"), width)
+        page.set_viewport_size({"width": width, "height": 900})
+        if width == WIDTHS[0]:
+            page.goto(address + ("" if path == "." else f"{path}/"), wait_until="networkidle")
         scroll = page.evaluate("document.documentElement.scrollWidth")
         if scroll > width:
             seen.append(f"it is {scroll} pixels wide")
         if width == max(WIDTHS) and not path.startswith(("api/", "gallery/", "evidence/")):
             seen += [f"it cuts {text!r}" for text in page.evaluate(CUT)]
-        name = "home" if path == "." else path.replace("/", "-")
-        page.screenshot(path=screenshots / f"{name}-{width}.png", full_page=True)
-        page.close()
+        if screenshots:
+            name = "home" if path == "." else path.replace("/", "-")
+            page.screenshot(path=screenshots / f"{name}-{width}.png", full_page=True)
         faults += [f"/{path} at {width} pixels: {fault}" for fault in seen]
+        seen.clear()
     return faults
 
 
@@ -87,29 +106,14 @@ def answer(route: Route, faults: list[str]) -> None:
         route.abort()
 
 
-def open_page(browser: Browser, url: str, width: int) -> tuple[Page, list[str]]:
-    """Return a loaded page, and a list to which the browser adds faults."""
-    page = browser.new_page(viewport={"width": width, "height": 900})
-    page.set_default_timeout(120_000)  # milliseconds: continuous integration may build packages at the same time
-    faults: list[str] = []
-    site = "{0.scheme}://{0.netloc}/".format(urlsplit(url))
-    page.route(lambda url: not url.startswith(site), lambda route: answer(route, faults))
-    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.goto(url, wait_until="networkidle")
-    return page, faults
-
-
-def check_search(browser: Browser, address: str) -> list[str]:
+def check_search(page: Page, seen: list[str], address: str) -> list[str]:
     """Return the faults of the search."""
-    page, faults = open_page(browser, address, 1280)
+    page.goto(address, wait_until="networkidle")
     page.click("[data-md-component=search-query]")
     page.type("[data-md-component=search-query]", "HaloExchange", delay=20)
     page.wait_for_selector(".md-search-result__item")
-    if "HaloExchange" not in page.inner_text(".md-search-result__list"):
-        faults.append("the search does not find HaloExchange")
-    page.close()
-    return faults
+    found = "HaloExchange" in page.inner_text(".md-search-result__list")
+    return [*seen, *([] if found else ["the search does not find HaloExchange"])]
 
 
 if __name__ == "__main__":
