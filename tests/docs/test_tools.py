@@ -2,30 +2,22 @@
 
 import ast
 import importlib.metadata
-import importlib.util
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import jax
 import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from pages import ROOT
+from pages import ROOT, tool
 
 
 TOOLS = ROOT / "docs" / "tools"
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def links(folder) -> subprocess.CompletedProcess:
@@ -56,7 +48,7 @@ def test_links_within_the_site_are_checked_and_others_are_counted(tmp_path):
 def test_a_fault_of_another_site_is_printed_and_fails_only_with_external(
     tmp_path, monkeypatch, capsys, option, network, code, says
 ):
-    checker = load("links")
+    checker = tool("links")
     (tmp_path / "index.html").write_text('<a href="https://x.org/y">x</a> <a href="https://x.org/z">x</a>')
     unknown = {"https://x.org/y": "gone"} | ({} if network else {checker.PROBE: "no network"})
     monkeypatch.setattr(checker, "_fault", lambda link, timeout=10: unknown.get(link, ""))
@@ -71,7 +63,7 @@ def test_a_fault_of_another_site_is_printed_and_fails_only_with_external(
 
 
 def test_a_page_may_ask_for_facts_about_the_repository_only():
-    browser = load("browser")
+    browser = tool("browser")
     answers = {}
     faults = []
     for url in (
@@ -97,7 +89,7 @@ def test_the_navigation_lists_each_page_once():
             return [part]
         return [page for inner in (part.values() if isinstance(part, dict) else part) for page in pages(inner)]
 
-    gallery = load("gallery")
+    gallery = tool("gallery")
     listed = pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
     docs = ROOT / "docs"
     written = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md") if path.parent != docs / "gallery"}
@@ -168,7 +160,7 @@ def canonical(name: str) -> str:
 
 
 def test_titles_of_the_gallery_fit_its_navigation():
-    gallery = load("gallery")
+    gallery = tool("gallery")
     titles = [gallery._described(entry.script)[0] for entry in gallery.ENTRIES]
     assert [title for title in titles if len(title) > 64] == []
     examples = {path.stem for path in gallery.EXAMPLES.glob("*.py")} - {"options"}
@@ -177,7 +169,7 @@ def test_titles_of_the_gallery_fit_its_navigation():
 
 @pytest.mark.parametrize("built_by_ci", [True, False])
 def test_the_page_of_versions_lists_the_versions_of_each_environment(monkeypatch, tmp_path, built_by_ci):
-    tool = load("versions")
+    versions = tool("versions")
     if built_by_ci:
         # The tool runs the Python of this folder, so that the second column equals the first one.
         (tmp_path / "bin").mkdir()
@@ -188,15 +180,15 @@ def test_the_page_of_versions_lists_the_versions_of_each_environment(monkeypatch
         monkeypatch.delenv("DECOMPOPS_OLDEST", raising=False)
     text = (ROOT / "docs" / "versions.md").read_text()
     page = SimpleNamespace(file=SimpleNamespace(src_uri="versions.md"))
-    shown = tool.on_page_markdown(text, page=page)
+    shown = versions.on_page_markdown(text, page=page)
     assert f"| JAX |{f' {jax.__version__} |' * (2 if built_by_ci else 1)}\n" in shown
     assert ("not built by continuous integration" in shown) is not built_by_ci
-    assert tool.on_page_markdown("text", page=SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))) == "text"
+    assert versions.on_page_markdown("text", page=SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))) == "text"
 
 
 def test_names_on_pages_link_to_the_api():
     """The first mention in a text is a link: none in code blocks, headings and links, and none for unknown names."""
-    tool = load("references")
+    references = tool("references")
     text = """# `FFT3D`
 Use `spectral.Poisson(fft)`, `dops.FFT3D`, `ETDRK`, `fft.inverse` or [`io.write`](long_runs.md), then `Poisson`.
 
@@ -206,7 +198,7 @@ Use `spectral.Poisson(fft)`, `dops.FFT3D`, `ETDRK`, `fft.inverse` or [`io.write`
 
 | `pde.simulate(solver, u, 1.0)` | `Unknown` | ``MPI`` |
 """
-    found = tool.linked(text)
+    found = references.linked(text)
     expected = text.replace("`spectral.Poisson(fft)`", "[`spectral.Poisson(fft)`][decompops.spectral.Poisson]")
     expected = expected.replace("`dops.FFT3D`", "[`dops.FFT3D`][decompops.FFT3D]")
     expected = expected.replace("`ETDRK`", "[`ETDRK`][decompops.pde.ETDRK]")
@@ -215,8 +207,8 @@ Use `spectral.Poisson(fft)`, `dops.FFT3D`, `ETDRK`, `fft.inverse` or [`io.write`
 
 
 def test_guides_link_to_the_api():
-    tool = load("references")
+    references = tool("references")
     guides = ["spectral_operators", "equations", "integrators", "walls", "neural_layers", "long_runs", "first_solve"]
     for name in (*guides, "gradients", "faq", "coming_from"):
-        links = re.findall(r"\]\[(decompops[.\w]+)\]", tool.linked((ROOT / "docs" / f"{name}.md").read_text()))
+        links = re.findall(r"\]\[(decompops[.\w]+)\]", references.linked((ROOT / "docs" / f"{name}.md").read_text()))
         assert len(links) >= 3, name

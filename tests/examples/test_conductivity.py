@@ -34,15 +34,12 @@ def test_potentials_of_a_uniform_conductivity_are_the_drives():
 
 
 def test_the_bodies_in_a_square_are_found(tmp_path):
-    options = ("--n", "14", "--iterations", "10", "--mesh", "2")
-    result = example.run("conductivity.py", *options, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    first, last = map(float, re.search(r"fell from (\S+) to (\S+);", result.stdout).groups())
+    output = example.run_for_gallery("conductivity", tmp_path)
+    first, last = map(float, re.search(r"fell from (\S+) to (\S+);", output).groups())
     assert last < first / 4
-    error, before = map(float, re.search(r"conductivity: (\S+) \(first guess: (\S+)\)", result.stdout).groups())
+    error, before = map(float, re.search(r"conductivity: (\S+) \(first guess: (\S+)\)", output).groups())
     assert error < 0.8 * before
-    assert float(re.search(r"in the bodies: (\S+)", result.stdout)[1]) > 2.5
-    assert (tmp_path / "conductivity.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert float(re.search(r"in the bodies: (\S+)", output)[1]) > 2.5
 
 
 @pytest.mark.sweep
@@ -52,7 +49,7 @@ def test_a_cube_runs(tmp_path):
         found, misfits = conductivity.main(["--cube", "--n", "8", "--iterations", "2", "--out", str(file)])
     assert found.shape == (8, 8, 8)
     assert misfits[1] < misfits[0]
-    assert file.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    example.assert_picture(file)
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,10 @@ def test_numbers_of_a_known_signal():
 
 
 def test_forces_change_the_momentum(tmp_path):
-    options = ("--cells", "6", "--length", "12", "--height", "6", "--t-end", "3", "--mesh", "2")
-    result = example.run("cylinder.py", *options, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    (error,) = re.findall(r"differs from the forces by (\S+) of the drag", result.stdout)
+    output = example.run_for_gallery("cylinder", tmp_path)
+    (error,) = re.findall(r"differs from the forces by (\S+) of the drag", output)
     assert float(error) < 1e-3
-    assert 1.4 < float(re.findall(r"Drag coefficient (\S+),", result.stdout)[0]) < 3
-    assert (tmp_path / "cylinder.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert 1.4 < float(re.findall(r"Drag coefficient (\S+),", output)[0]) < 3
 
 
 @pytest.mark.parametrize(("option", "value"), [("--cells", "2"), ("--reynolds", "0"), ("--mesh", "2x2")])

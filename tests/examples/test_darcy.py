@@ -32,15 +32,11 @@ def direct_solution(a: np.ndarray) -> np.ndarray:
 
 
 def test_it_learns_the_solutions_in_its_files(tmp_path):
-    options = ("--n", "17", "--samples", "8", "--unseen", "2", "--steps", "40", "--batch", "4")
-    options += ("--width", "4", "--depth", "1", "--data", "rock")
-    result = example.run("darcy.py", *options, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert float(re.search(r"residuals up to (\S+)", result.stdout)[1]) < 1.1e-8
-    first, last = map(float, re.search(r"from (\S+) to (\S+) in 40 steps", result.stdout).groups())
+    output = example.run_for_gallery("darcy", tmp_path)
+    assert float(re.search(r"residuals up to (\S+)", output)[1]) < 1.1e-8
+    first, last = map(float, re.search(r"from (\S+) to (\S+) in 40 steps", output).groups())
     assert last < 0.9 * first
-    assert "prediction of the mean" in result.stdout
-    assert (tmp_path / "darcy.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert "prediction of the mean" in output
     data = io.read(tmp_path / "rock" / "training.h5").arrays
     assert data["u"].shape == (8, 17, 17)
     assert set(np.unique(data["a"])) == {3, 12}

@@ -104,9 +104,7 @@ def test_example_as_a_user_runs_it(tmp_path):
         assert min(gradient, slope) > 1e-2
     else:
         assert "jaxDecomp is left out: it is not installed" in result.stdout
-    picture = (tmp_path / "figure.png").read_bytes()
-    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
-    assert len(picture) > 20_000
+    example.assert_picture(tmp_path / "figure.png")
 
 
 def test_it_runs_without_jaxdecomp(tmp_path, monkeypatch, capsys):

@@ -129,10 +129,7 @@ def test_power_spectrum_has_the_given_variance():
 
 def test_run_of_a_user(tmp_path, monkeypatch):
     monkeypatch.delenv("DECOMPOPS_BACKEND")  # Users have the compiled kernels. Their programs compile faster, too.
-    options = ("--n", "16", "--box", "100", "--steps", "2", "--slots", "3", "--mesh", "2x2", "--out", "figure.png")
-    result = example.run("lpt_nbody.py", *options, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    output = result.stdout
+    output = example.run_for_gallery("lpt_nbody", tmp_path)
     assert "16³ particles on 2x2 cpu devices" in output
     assert float(re.search(r"mass is at most (\S+)\.\n", output)[1]) < 1e-12
     ratio, scatter = map(float, re.search(r"field: (\S+) ± (\S+) times", output).groups())
@@ -141,9 +138,6 @@ def test_run_of_a_user(tmp_path, monkeypatch):
     gradient, difference = map(float, re.search(r"direction: (\S+), by differences (\S+) ", output).groups())
     assert abs(gradient) > 1e-4
     assert gradient == pytest.approx(difference, rel=1e-5)
-    picture = (tmp_path / "figure.png").read_bytes()
-    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
-    assert len(picture) > 20_000
 
 
 @pytest.mark.sweep

@@ -1,15 +1,11 @@
 """The notebooks of the gallery. Their cells run in one process, as in Jupyter."""
 
-import importlib.util
 import json
-from types import ModuleType
 
 import pytest
 
 import example
 
-
-ROOT = example.EXAMPLES.parent
 
 # This script runs the cells of a notebook inside a running event loop, without `__file__` and arguments. The last cell
 # runs twice. A function that checks the picture replaces IPython's `Image`.
@@ -48,22 +44,7 @@ SMALL = {
     "poisson": "--sizes 8 12",
     "taylor_green": "--n 16 --t-end 0.2 --dt 0.05",
     "gray_scott": "--n 16 --length 0.5 --t-end 20",
-    "kolmogorov": "--n 16 --t-end 0.1",
 }
-
-
-@pytest.fixture(scope="module")
-def gallery() -> ModuleType:
-    """Return the script that makes the gallery."""
-    spec = importlib.util.spec_from_file_location("gallery", ROOT / "docs" / "tools" / "gallery.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def entry(gallery: ModuleType, name: str) -> tuple:
-    (found,) = (entry for entry in gallery.ENTRIES if entry.name == name)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -71,12 +52,12 @@ def entry(gallery: ModuleType, name: str) -> tuple:
     [("poisson", True), ("taylor_green", False), pytest.param("gray_scott", True, marks=pytest.mark.sweep)],
     ids=str,
 )
-def test_a_notebook_runs_twice_in_one_process(name, started, gallery, tmp_path):
+def test_a_notebook_runs_twice_in_one_process(name, started, tmp_path):
     """The cells of a notebook run without errors and show their figure. The last cell runs twice.
 
     With `started`, JAX already runs with its default devices when the notebook starts.
     """
-    notebook = gallery.notebook(entry(gallery, name), SMALL[name])
+    notebook = example.gallery.notebook(example.entry(name), SMALL[name])
     (tmp_path / "notebook.ipynb").write_text(json.dumps(notebook))
     result = example.run("-c", RUN, *["--started"] * started, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -86,9 +67,9 @@ def test_a_notebook_runs_twice_in_one_process(name, started, gallery, tmp_path):
         assert result.stdout.count("(reference 0.12") == 2  # Both runs print the published value.
 
 
-def test_no_notebook_needs_a_file_or_a_command_line(gallery):
-    for entry in gallery.ENTRIES:
-        notebook = gallery.notebook(entry, entry.quick)
+def test_no_notebook_needs_a_file_or_a_command_line():
+    for entry in example.gallery.ENTRIES:
+        notebook = example.gallery.notebook(entry, entry.quick)
         *_, functions, call = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
         assert "__file__" not in functions
         assert "sys.argv" not in functions

@@ -58,11 +58,8 @@ def test_gradient(tmp_path):
 
 
 def test_a_run_of_a_user(tmp_path):
-    options = ("--shape", "32x8", "--electrons", "4096", "--t-end", "16", "--mesh", "2")
-    result = example.run("plasma.py", *options, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert re.search(r"Growth rate +-0\.\d{4} +theory +-0\.1534\n", result.stdout)
-    assert (tmp_path / "plasma.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    output = example.run_for_gallery("plasma", tmp_path)
+    assert re.search(r"Growth rate +-0\.\d{4} +theory +-0\.1534\n", output)
 
 
 @pytest.mark.sweep

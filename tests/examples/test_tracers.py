@@ -127,7 +127,7 @@ def test_a_run_follows_both_laws(tmp_path, monkeypatch):
     np.testing.assert_allclose(ratio[early], 1, rtol=0.05)
     np.testing.assert_allclose(dispersion.displacement, dispersion.taylor(flow), rtol=0.05)
     assert dispersion.displacement[0] == pytest.approx(flow.speed_squared * dispersion.time[0] ** 2, rel=1e-9)
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    example.assert_picture(tmp_path / "figure.png")
 
 
 @pytest.mark.sweep

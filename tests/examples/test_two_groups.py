@@ -35,11 +35,7 @@ def in_processes(folder, monkeypatch, *options: str, processes: int) -> str:
 @pytest.fixture(scope="module")
 def in_one_process(tmp_path_factory):
     """Return the output of the example in one process with the default 8 devices."""
-    folder = tmp_path_factory.mktemp("one")
-    result = example.run("two_groups.py", *SMALL, cwd=folder)
-    assert result.returncode == 0, result.stderr
-    assert (folder / "two_groups.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    return result.stdout
+    return example.run_for_gallery("two_groups", tmp_path_factory.mktemp("one"))
 
 
 def test_one_process(in_one_process):
@@ -66,7 +62,7 @@ def test_several_processes_compute_the_same(processes, mesh, in_one_process, tmp
     assert learners["1"] == pytest.approx(expected["1"], abs=2e-5)
     assert list(learners) == [str(group) for group in range(1, processes)]
     assert float(re.search(r"runs differ by at most (\S+)\.\n", output)[1]) == 0
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    example.assert_picture(tmp_path / "figure.png")
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,23 @@
 
 import importlib
 import os
+import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import jax
 import pytest
 
 from compiling import FLAGS
+from pages import ROOT, tool
 
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = ROOT / "examples"
+gallery = tool("gallery")
 
 # This script runs the `main` of the example that the first argument names, with many lines of progress.
 SHOW_PROGRESS = """
@@ -43,6 +48,32 @@ def assert_refused(module: ModuleType, option: str, value: str, capsys) -> None:
     (line,) = output.err.splitlines()
     assert f"argument {option}: " in line
     assert repr(value) in line
+
+
+def entry(name: str) -> NamedTuple:
+    """Return the entry of an example in the gallery."""
+    (found,) = (entry for entry in gallery.ENTRIES if entry.name == name)
+    return found
+
+
+def run_for_gallery(name: str, folder: Path, optimised: bool = False) -> str:
+    """Run an example with the options `quick` of its entry in the gallery, and return what it prints.
+
+    The run must draw the figure. Continuous integration sets DECOMPOPS_GALLERY, so that the site shows this run.
+    """
+    found, start = entry(name), time.perf_counter()
+    result = run(f"{name}.py", *shlex.split(found.quick), cwd=folder, optimised=optimised)
+    assert result.returncode == 0, result.stderr
+    assert_picture(folder / f"{name}.png")
+    if "DECOMPOPS_GALLERY" in os.environ:
+        gallery.write(found, found.quick, result.stdout, time.perf_counter() - start, folder)
+    return result.stdout
+
+
+def assert_picture(path: Path) -> None:
+    picture = path.read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert len(picture) > 10_000
 
 
 def run(*command: str, cwd: Path, optimised: bool = False) -> subprocess.CompletedProcess:

@@ -1,10 +1,13 @@
 """Helpers that run the Python code of the documentation as a reader would run it."""
 
+import functools
+import importlib.util
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 
 ROOT = Path(__file__).parents[2]
@@ -13,6 +16,15 @@ ROOT = Path(__file__).parents[2]
 def blocks(page: str) -> list[str]:
     """Return, in order, the Python code blocks without a title on a page, such as `"docs/fft.md"`."""
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+@functools.cache
+def tool(name: str) -> ModuleType:
+    """Import a script of docs/tools as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "tools" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def scripts(page: str) -> dict[str, str]:
