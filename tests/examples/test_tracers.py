@@ -115,9 +115,8 @@ def test_taylors_formula_for_an_exponential_correlation():
     np.testing.assert_allclose(dispersion.taylor(flow), 6 * (time - 1 + np.exp(-time)), rtol=1e-3)
 
 
-def test_a_run_follows_both_laws(tmp_path, monkeypatch):
+def test_a_run_follows_both_laws(tmp_path):
     """With a tracer at each point of the grid, Batchelor's law is exact in the first step."""
-    monkeypatch.setenv("DECOMPOPS_BACKEND", "native")
     options = ("--n", "16", "--tracers", "16", "--spin-up", "2", "--t-end", "0.4", "--mesh", "4x2")
     flow, dispersion = tracers.main([*options, "--out", str(tmp_path / "figure.png")])
     ratio = dispersion.over_batchelor(flow)
