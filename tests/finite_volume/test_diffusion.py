@@ -246,7 +246,8 @@ def test_jump():
 
 
 @pytest.mark.parametrize(
-    ("kind", "ndim"), [("scalar", 3), ("tensor", 2), pytest.param("tensor", 3, marks=pytest.mark.sweep)]
+    ("kind", "ndim"),
+    [("scalar", 2), ("tensor", 2), *(pytest.param(kind, 3, marks=pytest.mark.sweep) for kind in ("scalar", "tensor"))],
 )
 def test_derivatives(kind, ndim):
     """First and second derivatives by u, a, Robin's coefficient, the box and the widths, on a padded grid."""

@@ -48,7 +48,8 @@ def test_closed_parts(sizes, shape, axis_type, boundary, has_body):
 
     @jax.jit
     def found(b):
-        solver = solve.CG(operator, solve.Multigrid(operator), rtol=1e-10, null_space="constants")
+        cycle = solve.Multigrid(operator) if axis_type == "auto" else None
+        solver = solve.CG(operator, cycle, rtol=1e-10, null_space="constants")
         x, turned = jax.vjp(solver, b)
         return x, turned(b)[0]
 
