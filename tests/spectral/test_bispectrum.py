@@ -100,6 +100,7 @@ def test_three_waves():
     np.testing.assert_allclose(found.bispectrum * found.number, [2 * volume**2, 0, 2 * volume**2], atol=1e-9)
 
 
+@pytest.mark.sweep
 def test_a_gaussian_field_has_none_and_its_square_has_one():
     """The mean of the reduced bispectrum of `g + f g²` is 2 f for a small f, and zero for f = 0."""
     fft = dops.FFT3D(make_mesh((1, 1)), shape=(16, 16, 16), real=True)

@@ -48,7 +48,7 @@ def test_smooth_fields_have_exact_results():
 
 @pytest.mark.parametrize("n", [32, pytest.param(64, marks=pytest.mark.sweep)])
 def test_preconditioned_systems_need_few_steps_also_for_white_noise(n):
-    fft = dops.FFT3D(make_mesh((1, 1)), shape=(n, n, n), real=True)
+    fft = dops.FFT3D(make_mesh((1, 1)), shape=(n, n, n), real=True, backend="native")
     x, y, z = np.meshgrid(*[np.arange(n) * 2 * np.pi / n] * 3, indexing="ij")
     laplacian = spectral.VariableLaplacian(fft, np.exp(np.log(10) / 2 * np.sin(x) * np.cos(y) * np.cos(z)))
     noise = random_field((n, n, n))
@@ -124,25 +124,32 @@ WALLS = [
 
 @pytest.mark.parametrize(("bases", "shape", "kind", "null_space"), WALLS)
 def test_between_walls_the_operator_is_its_definition(bases, shape, kind, null_space):
-    fft = dops.Transform(make_mesh((2, 4), kind), bases=bases, shape=shape, box=dops.Box(BOX), pad=True)
+    backend = "xla" if kind == "explicit" else "native"
+    fft = dops.Transform(
+        make_mesh((2, 4), kind), bases=bases, shape=shape, box=dops.Box(BOX), pad=True, backend=backend
+    )
     dec, size = fft.decomposition, int(np.prod(shape))
     a, da, u = np.exp(0.5 * random_field(shape)), random_field(shape, seed=1), random_field(shape, seed=2)
-    apply = eqx.filter_jit(lambda a, u: spectral.VariableLaplacian(fft, a)(u))
     eye = dec.shard(np.eye(size).reshape(size, *shape))
-    along = jax.jit(lambda a, da: jax.jvp(lambda a: apply(a, eye), (a,), (da,)))
+
+    def applied(a):
+        laplacian = spectral.VariableLaplacian(fft, a)
+        assert laplacian.null_space == null_space
+        return laplacian(eye)
+
+    along = jax.jit(lambda a, da: jax.jvp(applied, (a,), (da,)))
     found, tangent = (dec.gather(part).reshape(size, size) for part in along(dec.shard(a), dec.shard(da)))
     exact = between_walls(bases, a)
     assert_close(found, exact)
     np.testing.assert_allclose(found, found.T, rtol=0, atol=1e-13 * np.abs(found).max())
     largest = np.linalg.eigvalsh(found)[::-1]
-    laplacian = spectral.VariableLaplacian(fft, dec.shard(a))
-    assert laplacian.null_space == null_space
     assert np.sum(largest > 1e-12 * largest[-1]) == (1 if null_space else 0)
     if null_space:
         np.testing.assert_allclose(found @ np.ones(size), 0, atol=1e-12 * np.abs(found).max())
     # In all modes, also that of white noise, a constant comes out of the operator.
-    constant = dec.gather(apply(dec.shard(np.full(shape, 2.5)), dec.shard(u)))
-    assert_close(constant, 2.5 * dec.gather(jax.jit(spectral.Laplacian(fft))(dec.shard(u))))
+    constant = dec.gather(along(dec.shard(np.full(shape, 2.5)), dec.shard(da))[0]).reshape(size, size)
+    laplacian = dec.gather(jax.jit(spectral.Laplacian(fft))(dec.shard(u)))
+    assert_close((u.ravel() @ constant).reshape(shape), 2.5 * laplacian)
     # The derivative with respect to the coefficient.
     step = 1e-5
     change = (between_walls(bases, a + step * da) - between_walls(bases, a - step * da)) @ u.ravel() / (2 * step)
@@ -173,13 +180,14 @@ def test_between_walls_smooth_fields_have_exact_results(bases, value):
         )
     )
     exact = np.exp(log_a) * (-(p**2 + 1 + q**2) * u + a_x * u_x + a_y * 1j * u + a_z * u_z)
-    assert_close(spectral.VariableLaplacian(fft, np.exp(log_a))(u), exact)
+    assert_close(jax.jit(lambda a, u: spectral.VariableLaplacian(fft, a)(u))(np.exp(log_a), u), exact)
 
 
 @pytest.mark.parametrize("n", [pytest.param(12, marks=pytest.mark.sweep), 24])
-@pytest.mark.parametrize("bases", [(F, H, C(2)), (C(4), S(4), S(2))])
+@pytest.mark.parametrize("bases", [(F, H, C(2)), pytest.param((C(4), S(4), S(2)), marks=pytest.mark.sweep)])
 def test_between_walls_the_number_of_steps_does_not_grow(bases, n):
-    fft = dops.Transform(make_mesh((1, 1)), bases=bases, shape=(n, n, n), box=dops.Box((2 * np.pi,) * 3))
+    box = dops.Box((2 * np.pi,) * 3)
+    fft = dops.Transform(make_mesh((1, 1)), bases=bases, shape=(n, n, n), box=box, backend="native")
     x, y, z = np.meshgrid(*[basis.points(n) * 2 * np.pi for basis in bases], indexing="ij")
     a, noise = np.exp(np.log(10) / 2 * np.cos(x) * np.cos(y) * np.cos(z)), random_field((n, n, n))
     singular = not any(isinstance(basis, dops.Sine) or basis.type == 4 for basis in bases if basis not in (F, H))
