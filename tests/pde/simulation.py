@@ -34,7 +34,7 @@ equation = pde.NavierStokes(fft, 0.02)
 x, y, z = np.meshgrid(*[2 * np.pi * np.arange(n) / n] * 3, indexing="ij")
 velocity = np.stack([np.sin(x) * np.cos(y) * np.cos(z), -np.cos(x) * np.sin(y) * np.cos(z), 0 * x])
 u = equation.state(fft.decomposition.shard(velocity))
-solver = (pde.SBDF if args.method == "sbdf" else pde.ETDRK)(equation, 0.01, 3)
+solver = pde.SBDF(equation, 0.02, 2) if args.method == "sbdf" else pde.ETDRK(equation, 0.02, 1)
 
 
 def observe(t, u):

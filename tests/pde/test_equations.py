@@ -56,7 +56,11 @@ def test_diffusion_and_advection_are_solved_exactly_in_one_step():
 
 @pytest.mark.parametrize(
     ("sizes", "kind"),
-    [((2, 4), "auto"), ((2, 4), "explicit"), pytest.param((1, 1), "explicit", marks=pytest.mark.sweep)],
+    [
+        pytest.param((2, 4), "auto", marks=pytest.mark.sweep),
+        ((2, 4), "explicit"),
+        pytest.param((1, 1), "explicit", marks=pytest.mark.sweep),
+    ],
 )
 def test_vortices_whose_nonlinear_terms_are_gradients(sizes, kind):
     """The Taylor–Green vortex in two dimensions decays as exp(-2νt), and an ABC flow decays as exp(-νt)."""
@@ -128,7 +132,6 @@ def test_exponax_takes_the_same_steps():
     ks = pde.KuramotoSivashinsky(fft.replace(box=dops.Box(9.0)))
     steppers = exponax.stepper
     for equation, field, order, make in (
-        (ns, solenoidal, 2, lambda: steppers.NavierStokesVelocity(3, 2 * np.pi, n, dt, diffusivity=0.02, order=2)),
         (ns, solenoidal, 4, lambda: steppers.NavierStokesVelocity(3, 2 * np.pi, n, dt, diffusivity=0.02, order=4)),
         (burgers, u, 3, lambda: steppers.Burgers(3, 2 * np.pi, n, dt, diffusivity=0.1, order=3)),
         (ks, front, 1, lambda: steppers.KuramotoSivashinsky(3, 9.0, n, dt, order=1)),

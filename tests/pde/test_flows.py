@@ -88,6 +88,7 @@ def test_the_coriolis_force_is_equal_to_numpy(shape, sizes, kind):
     assert_close(turned, reference.projected(-2 * np.cross(rotation, u, axis=0)), 1e-11)
 
 
+@pytest.mark.sweep
 def test_inertial_waves_are_exact_solutions():
     """A helical wave in a rotating frame has the frequency `2 Ω·k / |k|`, at any amplitude."""
     shape, rotation, nu = (8, 9, 10), np.array([0.2, 0.5, 1.5]), 0.01
@@ -138,6 +139,7 @@ def test_alfven_waves_are_exact_solutions():
     assert_close(after(equation, wave(0.0), 1.0, 20), wave(1.0), 1e-6)
 
 
+@pytest.mark.sweep
 def test_a_force_free_field_stays():
     """The field of Arnold, Beltrami and Childress, a multiple of its curl, makes no force and decays at its rate."""
     n = 8
@@ -190,7 +192,7 @@ def test_ideal_magnetohydrodynamics_has_invariants(shape, sizes):
     assert abs(np.asarray(slopes)).max() < 1e-12 * scale
 
 
-@pytest.mark.parametrize(("shape", "sizes", "kind"), thinned(FLAT, lambda *case: case != FLAT[1]))
+@pytest.mark.parametrize(("shape", "sizes", "kind"), thinned(FLAT, lambda *case: case == FLAT[2]))
 def test_flat_flows_are_equal_to_numpy(shape, sizes, kind):
     """The rates of quasi-geostrophic flow, shallow water and drift waves equal NumPy's, in the form `(u·∇)f`."""
     fft, reference = transform(shape, sizes, kind), Reference(shape)
@@ -258,6 +260,7 @@ def test_inertia_gravity_waves_and_a_geostrophic_balance():
     assert abs(moved[2].mean()) < 1e-14
 
 
+@pytest.mark.sweep
 def test_drift_waves_grow_at_their_rate():
     """The rates of small drift waves are the eigenvalues of a matrix for each mode (Hasegawa & Wakatani, 1983)."""
     shape, (x, y) = (12, 9), grid((12, 9))
@@ -293,10 +296,10 @@ def test_steps_of_a_courant_number_know_the_waves():
         (pde.HasegawaWakatani(fft, 1.0), np.stack([vorticity, h]), flow),
         (pde.VorticityNavierStokes(fft, 0.0), vorticity, flow),
     ):
-        state = equation.state(fft.decomposition.shard(fields))
+        limit = jax.jit(lambda u, e=equation: pde.CFL(0.5).limit(pde.ETDRK(e, 0.1), e.state(u)))
         spacing = np.reshape([length / n for length, n in zip(LENGTHS, shape)], (2, 1, 1))
         expected = 0.5 / np.sum(abs(speeds) / spacing, 0).max()
-        assert_close(pde.CFL(0.5).limit(pde.ETDRK(equation, 0.1), state), expected, 1e-11)
+        assert_close(limit(fft.decomposition.shard(fields)), expected, 1e-11)
 
 
 def test_two_fields_that_are_no_velocity():

@@ -62,10 +62,16 @@ def test_flow_beside_an_oscillating_wall_has_the_order_of_the_method(method, opt
     x = WIDTH * dops.Chebyshev().points(24)
     u = start(equation, between(x, 0.0, WIDTH, VISCOSITY))
     errors = []
+
+    @jax.jit
+    def run(u, dt):
+        """Return the fields after 40 and 80 steps."""
+        observe = lambda t, u: equation.fields(u)
+        return method(equation, dt, **options).rollout(u, 80, every=40, observe=observe)[1]
+
     for steps in (40, 80):
-        solver = method(equation, jnp.asarray(1.0 / steps), **options)
-        last = profile_of(equation, solver.rollout(u, steps)[0])
-        errors.append(abs(last - between(x, 1.0, WIDTH, VISCOSITY)).max())
+        last = fft.decomposition.gather(run(u, 1.0 / steps)[steps // 40 - 1])[1]
+        errors.append(abs(mean_profile(last) - between(x, 1.0, WIDTH, VISCOSITY)).max())
     assert errors[1] < 3e-4
     assert np.log2(errors[0] / errors[1]) > order - 0.3
 
@@ -138,7 +144,7 @@ def test_derivatives_by_the_amplitude_of_a_wall():
     def flow(amplitude):
         equation = pde.Channel(fft, VISCOSITY, wall_velocity=Wall(amplitude))
         rest = equation.state(jnp.zeros((2, 12, 4)))
-        return equation.fields(pde.IMEXRK(equation, 0.05).rollout(rest, 10)[0])
+        return equation.fields(pde.IMEXRK(equation, 0.05).step(0.3, rest))
 
     @jax.jit
     def slope(amplitude):

@@ -66,8 +66,9 @@ def chaos(make=first_order, sizes=(1, 1), kind="auto", shape=(8, 4, 4)):
     ("make", "steps", "every", "kind"),
     [
         (third_order, 7, 1, "explicit"),
-        (first_order, 11, None, "auto"),
-        (first_order, 18, 9, "explicit"),
+        (first_order, 22, 11, "auto"),
+        pytest.param(first_order, 11, None, "auto", marks=pytest.mark.sweep),
+        pytest.param(first_order, 18, 9, "explicit", marks=pytest.mark.sweep),
         pytest.param(first_order, 22, 2, "auto", marks=pytest.mark.sweep),
     ],
 )

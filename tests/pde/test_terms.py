@@ -251,7 +251,7 @@ def test_derivatives_by_parameters_are_those_of_finite_differences(name):
     ("name", "kind"),
     [
         pytest.param("ks", "auto", marks=pytest.mark.sweep),
-        ("ks", "explicit"),
+        pytest.param("ks", "explicit", marks=pytest.mark.sweep),
         ("wave", "auto"),
         pytest.param("kdv", "explicit", marks=pytest.mark.sweep),
         ("flow", "explicit"),
