@@ -206,7 +206,7 @@ def test_gradients_of_a_rollout_are_those_on_one_device():
     found = []
     speeds = np.random.default_rng(1).normal(size=(COUNT, 2))
     for sizes in ((4,), (1,)):
-        pm, p, *_ = problem(sizes, "tsc", (8, 6), (1.0, 2.0), velocity=speeds)
+        pm, p, *_ = problem(sizes, "cic", (8, 6), (1.0, 2.0), velocity=speeds)
         loss, at = loss_of(pm, p)
         both = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2, 3, 4)))
         value, (x, v, m, *others) = both(*at)
