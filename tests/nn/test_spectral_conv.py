@@ -53,11 +53,11 @@ def call(layer, u):
     [
         ((2, 4), "auto", SHAPE, MODES, (2, 3), [None, "x", None, None]),  # Four devices divide no other axis.
         ((2, 4), "explicit", (8, 8, 8), 3, (2, 4), ["y", "x", None, None]),
-        ((2, 4), "auto", (8, 8, 8), 4, (3, 4), ["x", None, None, "y"]),
+        pytest.param((2, 4), "auto", (8, 8, 8), 4, (3, 4), ["x", None, None, "y"], marks=pytest.mark.sweep),
         pytest.param((2, 4), "explicit", SHAPE, MODES, (1, 8), [("y", "x"), None, None, None], marks=pytest.mark.sweep),
         ((3, 2), "auto", SHAPE, (2, 5, 4), (2, 3), [None, None, "x", "y"]),  # Weights are sharded like spectra.
         ((8, 1), "auto", (5, 3, 7), (3, 2, 4), (8, 1), [None, "x", None, "y"]),  # The layer keeps all modes.
-        ((8,), "explicit", SHAPE, MODES, (2, 8), ["x", None, None, None]),
+        pytest.param((8,), "explicit", SHAPE, MODES, (2, 8), ["x", None, None, None], marks=pytest.mark.sweep),
         ((8,), "auto", (4, 10, 16), (1, 4, 8), (2, 3), [None, None, None, "x"]),  # z is not sharded in the spectrum.
         pytest.param((1, 1), "auto", SHAPE, MODES, (2, 3), [None, None, "x", "y"], marks=pytest.mark.sweep),
     ],

@@ -73,7 +73,7 @@ def factor_of(operator, cycle, f) -> float:
         pytest.param("smooth", "periodic", (32, 32), marks=pytest.mark.sweep),
         ("smooth", "neumann", (17, 13)),
         ("ball", "dirichlet", (16, 16, 16)),
-        ("blocks", "neumann", (32, 32)),
+        pytest.param("blocks", "neumann", (32, 32), marks=pytest.mark.sweep),
         ("ball", "periodic", (15, 22)),
     ],
 )
@@ -155,12 +155,12 @@ def test_w_cycle():
 
 def test_anisotropic_coefficients():
     """The axes of strong coupling are coarsened first: as measured, and as given for traced coefficients."""
-    dec = dops.Decomposition(make_mesh((4,)), shape=(24, 33), box=dops.Box(1.0), pad=True)
+    dec = dops.Decomposition(make_mesh((4,)), shape=(16, 21), box=dops.Box(1.0), pad=True)
     a = np.stack([coefficient("smooth", dec.shape), 1000 * coefficient("smooth", dec.shape)])
     operator = finite_volume.Diffusion(dec, a, boundary="dirichlet")
     measured = solve.Multigrid(operator)
     given = jax.jit(lambda operator: solve.Multigrid(operator, anisotropy=(1, 1000)))(operator)
-    assert [level.network.decomposition.shape[0] for level in measured.levels] == [24] * len(measured.levels)
+    assert [level.network.decomposition.shape[0] for level in measured.levels] == [16] * len(measured.levels)
     own, inverse = dense(dec, operator), dense(dec, measured)
     assert_close(dense(dec, given), inverse)
     values = spectrum(own, inverse, 0)
@@ -243,10 +243,10 @@ def test_whole_grids_on_every_device(monkeypatch):
     """Grids that are sharded down to one cell for each device, transforms, and blocks inside a `shard_map`."""
     gather_late(monkeypatch)
     mesh = make_mesh((4,))
-    dec = dops.Decomposition(mesh, shape=(12, 13), box=dops.Box(1.0), pad=True, backend="xla")
+    dec = dops.Decomposition(mesh, shape=(6, 7), box=dops.Box(1.0), pad=True, backend="xla")
     operator = finite_volume.Diffusion(dec, coefficient("smooth", dec.shape), boundary="dirichlet")
     cycle = eqx.filter_jit(lambda operator: solve.Multigrid(operator, cycle="W"))(operator)
-    assert len(cycle.levels) == 3
+    assert len(cycle.levels) == 2
     f = right_side(dec, 2)
     program = jax.jit(lambda f: cycle(f)).lower(f).compile()
     expected = dec.gather(program(f))

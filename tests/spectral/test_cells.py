@@ -60,8 +60,9 @@ def test_the_discrete_inverse(sizes, kind, shape, others, walls):
     The test also checks the transposes and the derivatives.
     """
     cells = dops.Cells.clustered(shape[0], 1.7)
-    mesh = make_mesh(sizes, kind)
-    transform = dops.Transform(mesh, shape=shape, box=dops.Box(LENGTHS), bases=(cells, *others), pad=True)
+    mesh, backend = make_mesh(sizes, kind), "xla" if kind == "explicit" else "native"
+    options = {"shape": shape, "box": dops.Box(LENGTHS), "bases": (cells, *others), "pad": True}
+    transform = dops.Transform(mesh, **options, backend=backend)
     layout = transform.in_layout
     dtype = np.float64 if HALF in others else np.complex128
     u, v = random_field((2, *shape), dtype), random_field((2, *shape), dtype, seed=1)
