@@ -26,15 +26,9 @@ GRIDS = {
     "one device": ((1,), (7, 6, 5), (True, True, False)),
     "one axis": ((1,), (13,), (True,)),
 }
-# The distributions and windows that are tested on pencils and on one axis, and the distributions on the other grids.
-KEPT = {("random", "pcs"), ("one cell", "cic"), ("edges", "tsc")}
-DISTRIBUTIONS = {
-    "uneven pencils": ("random", "edges"),
-    "open pencils": ("edges",),
-    "slabs": ("one cell",),
-    "uneven slabs": ("edges",),
-    "one device": ("random",),
-}
+# The distributions on some grids; all of them are tested on the others.
+DISTRIBUTIONS = {"uneven pencils": ("random", "edges"), "slabs": ("one cell",), "one device": ("random",)}
+DISTRIBUTIONS |= {"open pencils": ("edges",), "uneven slabs": ("edges",)}
 MOVES = [("pencils", "random"), ("pencils", "one cell"), ("uneven slabs", "random"), ("one device", "random")]
 
 
@@ -62,7 +56,7 @@ def positions_of(distribution: str, dec: dops.Decomposition, seed: int = 0) -> n
     thinned(
         [(g, d, w) for g in GRIDS for d in ("random", "one cell", "edges") for w in clouds.WIDTHS],
         lambda g, d, w: (
-            ((d, w) in KEPT and d in DISTRIBUTIONS.get(g, d))
+            ((d, w) in {("random", "pcs"), ("one cell", "cic"), ("edges", "tsc")} and d in DISTRIBUTIONS.get(g, d))
             or (g == "pencils" and (d, w) in {("random", "ngp"), ("edges", "ngp"), ("edges", "cic")})
         ),
     ),
