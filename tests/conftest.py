@@ -51,6 +51,7 @@ with checked("decompops"):
     import decompops  # noqa: F401
 
 
+WITH_KERNELS = ("examples", "pde")  # The tests in these folders use the default backend: programs compile in less time.
 MOST_MEMORY = 3e9  # In bytes, for one worker.
 MOST_MAPS = 20_000  # XLA maps each program into memory in several parts, and crashes beyond 65,530 of them.
 
@@ -59,6 +60,14 @@ MOST_MAPS = 20_000  # XLA maps each program into memory in several parts, and cr
 def plain():
     """Return decompops without type checks, as users import it. Then bad input raises decompops' own errors."""
     return unchecked
+
+
+@pytest.fixture(autouse=True, scope="module")
+def default_backend(request):
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.parent.name in WITH_KERNELS:
+            patch.delenv("DECOMPOPS_BACKEND")
+        yield
 
 
 @pytest.fixture(autouse=True)

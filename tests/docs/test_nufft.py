@@ -26,5 +26,6 @@ assert np.isfinite(pm.gather(p.replace(g=by_position))["g"]).all()
 """
 
 
-def test_the_code(tmp_path):
+def test_the_code(tmp_path, monkeypatch):
+    monkeypatch.delenv("DECOMPOPS_BACKEND")  # With kernels, these programs compile in half the time.
     check("".join(blocks("docs/nufft.md")) + CHECK, folder=tmp_path)

@@ -36,5 +36,6 @@ assert (np.abs(clustering) < 4 * scatter * tsc.shot_noise(some)).all()
 """
 
 
-def test_the_code(tmp_path):
+def test_the_code(tmp_path, monkeypatch):
+    monkeypatch.delenv("DECOMPOPS_BACKEND")  # With kernels, these programs compile in half the time.
     check("".join(blocks("docs/particles.md")) + CHECK, folder=tmp_path)
