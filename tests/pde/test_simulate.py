@@ -23,13 +23,9 @@ RUN = Path(__file__).with_name("simulation.py")
 N = 12
 
 
-def make_solver(sizes=(2, 4), dt=0.02, method=pde.ETDRK):
+def make_solver(sizes=(2, 4), dt=0.02, method=pde.ETDRK, **options):
     fft = dops.FFT3D(make_mesh(sizes), shape=(N, N, N), pad=True, real=True, norm="forward")
-    return method(pde.NavierStokes(fft, 0.02), dt)
-
-
-def first_order(equation, dt):
-    return pde.ETDRK(equation, dt, 1)
+    return method(pde.NavierStokes(fft, 0.02), dt, **options)
 
 
 def vortex(solver):
@@ -189,9 +185,12 @@ def test_cfl_between_walls():
     np.testing.assert_allclose(got, 0.5 / rate.max(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("method", [pde.ETDRK, pytest.param(pde.IMEXRK, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("method", [pde.ETDRK, pde.IMEXRK])
 def test_error_control(method, fine):
-    """The error is at most the tolerance times the number of steps, whose growth follows from the method's order."""
+    """With error control, the error is at most the tolerance times the number of steps.
+
+    A smaller tolerance needs more steps, by the factor that the order of the method predicts.
+    """
     solver = make_solver(method=method)
     errors, steps = [], []
     for rtol in (1e-6, 1e-10):
@@ -212,7 +211,7 @@ def test_a_rejected_step_is_tried_again(fine):
 
 
 def test_the_last_finite_state_is_kept():
-    solver = make_solver(dt=0.5, method=first_order)
+    solver = make_solver(dt=0.5, order=1)
     u = 1000 * vortex(solver)
     with pytest.raises(
         pde.NotFinite, match=r"`u` must stay finite, but it has .* after t = .*Use smaller steps"
@@ -228,7 +227,7 @@ def test_the_last_finite_state_is_kept():
 
 def test_a_state_that_blows_up_is_not_saved(tmp_path):
     """A state that is not finite is not saved, so the next run continues from the last finite checkpoint."""
-    coarse, fine = make_solver(dt=0.5, method=first_order), make_solver(dt=0.0125, method=first_order)
+    coarse, fine = make_solver(dt=0.5, order=1), make_solver(dt=0.0125, order=1)
     u = 20 * vortex(fine)
     options = {"interval": 0.5, "checkpoint": tmp_path, "progress": False}
     pde.simulate(fine, u, 0.5, **options)
@@ -334,7 +333,7 @@ def test_a_folder_belongs_to_one_run(tmp_path, solver):
         ValueError, match=r"`t` and `interval` must be as in the run saved in .*, 0.0 and 0.1; got 0.0 and 0.2"
     ):
         pde.simulate(solver, u, 0.4, interval=0.2, observe=energy(solver), checkpoint=tmp_path, progress=False)
-    with pytest.raises(ValueError, match="`observe` must return results of the same types and shapes as in the run"):
+    with pytest.raises(ValueError, match=r"`observe` must return .* the same types and shapes as in the run saved in"):
         pde.simulate(solver, u, 0.4, interval=0.1, checkpoint=tmp_path, progress=False)
 
 
