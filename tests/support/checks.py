@@ -106,21 +106,25 @@ def check_fft(backend, mesh: Mesh, shape: tuple, contiguous: bool) -> None:
             "axis_contiguous": contiguous,
             "backend": backend,
         }
-        fft = dops.FFT3D(mesh, **options)
+        fft, same = dops.FFT3D(mesh, **options), dops.FFT3D(mesh, **{**options, "backend": XLA})
+        pairs = [] if dtype == np.float32 else [(fft.T, same.T), (fft.H, same.H), (fft.inverse.T, same.inverse.T)]
+        plan = fft.plan()
+
+        @jax.jit
+        def everything(u, t, fft=fft, pairs=pairs, plan=plan):
+            k = fft(u)
+            inputs = [t if plan_of(ours).source == plan.target else u for ours, _ in pairs]
+            return k, fft.inverse(k), [(ours(x), theirs(x)) for (ours, theirs), x in zip(pairs, inputs)]
+
         u = random_field(shape, dtype)
         expected = (np.fft.rfftn if real else np.fft.fftn)(u, norm=norm)
         expected = expected.transpose(1, 2, 0) if contiguous else expected
-        k = fft(fft.decomposition.shard(u))
-        assert_block(k, expected)
-        assert_block(fft.inverse(k), u)
-        if dtype == np.float32:
-            continue
-        plan = fft.plan()
         t = distributed(random_field(expected.shape, np.complex128, 1), mesh, plan.target.spec, plan.target.shape)
-        same = dops.FFT3D(mesh, **{**options, "backend": XLA})
-        for ours, theirs in ((fft.T, same.T), (fft.H, same.H), (fft.inverse.T, same.inverse.T)):
-            x = t if plan_of(ours).source == plan.target else fft.decomposition.shard(u)
-            assert_alike(ours(x), theirs(x))
+        k, back, others = everything(fft.decomposition.shard(u), t)
+        assert_block(k, expected)
+        assert_block(back, u)
+        for ours, theirs in others:
+            assert_alike(ours, theirs)
 
 
 def in_pieces(backend, overlap: int) -> Any:
@@ -144,13 +148,14 @@ def check_overlap(backend, mesh: Mesh) -> None:
 
 
 def check_transposes(backend, mesh: Mesh, shape: tuple, contiguous: bool, pairs: Iterable = ALL_PAIRS) -> None:
-    for pair in pairs:
-        options = {"shape": shape, "pad": True, "axis_contiguous": contiguous}
-        transpose = dops.Transpose(mesh, *pair, **options, backend=backend)
-        source, target = (layout.order for layout in (transpose.plan().source, transpose.plan().target))
-        layout, u = transpose.plan().source, random_field(shape, np.float32)
-        field = distributed(u.transpose(source), mesh, layout.spec, layout.shape)
-        assert_exact(transpose(field), u.transpose(target))
+    options = {"shape": shape, "pad": True, "axis_contiguous": contiguous, "backend": backend}
+    transposes = [dops.Transpose(mesh, *pair, **options) for pair in pairs]
+    layouts = [(transpose.plan().source, transpose.plan().target) for transpose in transposes]
+    u = random_field(shape, np.float32)
+    fields = [distributed(u.transpose(source.order), mesh, source.spec, source.shape) for source, _ in layouts]
+    results = jax.jit(lambda fields: [transpose(field) for transpose, field in zip(transposes, fields)])(fields)
+    for result, (_, target) in zip(results, layouts):
+        assert_exact(result, u.transpose(target.order))
 
 
 def check_halos(backend, mesh: Mesh, shape: tuple) -> None:
@@ -158,17 +163,22 @@ def check_halos(backend, mesh: Mesh, shape: tuple) -> None:
         ours, theirs = (
             dops.HaloExchange(mesh, width, periodic=periodic, shape=shape, pad=True, backend=b) for b in (backend, XLA)
         )
-        values, parts = random_field(shape), ours.in_layout.blocks.parts
-        u = ours.decomposition.shard(values)
-        h = ours(u)
+        values, parts, target = random_field(shape), ours.in_layout.blocks.parts, ours.plan().target
+        y = distributed(random_field(target.shape, seed=1), mesh, target.spec, target.shape)
+
+        @jax.jit
+        def everything(u, y, ours=ours, theirs=theirs):
+            h, empty = ours(u), ours.crop.T(u)
+            products = jnp.sum(y * h), jnp.sum(ours.T(y) * u)
+            return h, ours.crop(h), empty, ours.update(empty), (ours.T(h), theirs.T(h)), products
+
+        h, cropped, empty, updated, transposed, products = everything(ours.decomposition.shard(values), y)
         assert_exact(h, extended(values, parts, ours.halo, ours.periodic))
-        assert_exact(ours.crop(h), values)
-        empty = ours.crop.T(u)
+        assert_exact(cropped, values)
         assert_exact(empty, surrounded(values, parts, ours.halo))
-        assert_same(ours.update(empty), h)
-        assert_alike(ours.T(h), theirs.T(h))
-        y = distributed(random_field(h.shape, seed=1), mesh, h.sharding.spec, h.shape)
-        assert_close(jnp.sum(y * h), jnp.sum(ours.T(y) * u))
+        assert_same(updated, h)
+        assert_alike(*transposed)
+        assert_close(*products)
 
 
 def matrix(backend, *, everything: bool) -> None:
