@@ -43,7 +43,8 @@ class Reader {
     Index cells = 1;
     for (int axis = 0; axis < ndim_; ++axis) {
       if (__builtin_mul_overflow(cells, blocks.extent(axis), &cells) || cells > kLargest) {
-        refuse("a block has more than " + std::to_string(kLargest) + " cells");
+        throw Failure("out of memory: a device's block has more than " + std::to_string(kLargest) +
+                      " cells. Use a smaller grid or more devices");
       }
     }
     return blocks;

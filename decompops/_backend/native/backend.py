@@ -132,6 +132,6 @@ def register() -> None:
 
 
 def _numbers(mesh: Mesh | AbstractMesh) -> list[int]:
-    """Return the number of each device within this process, in mesh order."""
+    """Return the number that XLA gives a kernel for each device, in mesh order."""
     assert isinstance(mesh, Mesh)  # `check` has refused abstract meshes.
-    return [device.local_hardware_id for device in mesh.devices.flat]
+    return [device.id for device in mesh.devices.flat]
