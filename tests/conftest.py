@@ -51,7 +51,8 @@ with checked("decompops"):
     import decompops  # noqa: F401
 
 
-WITH_KERNELS = ("examples", "pde")  # The tests in these folders use the default backend: programs compile in less time.
+# The tests in these folders run with the default backend, whose programs compile in less time than those of `XLA()`.
+WITH_DEFAULT_BACKEND = ("examples", "pde")
 MOST_MEMORY = 3e9  # In bytes, for one worker.
 MOST_MAPS = 20_000  # XLA maps each program into memory in several parts, and crashes beyond 65,530 of them.
 
@@ -65,7 +66,7 @@ def plain():
 @pytest.fixture(autouse=True, scope="module")
 def default_backend(request):
     with pytest.MonkeyPatch.context() as patch:
-        if request.path.parent.name in WITH_KERNELS:
+        if request.path.parent.name in WITH_DEFAULT_BACKEND:
             patch.delenv("DECOMPOPS_BACKEND")
         yield
 

@@ -64,9 +64,9 @@ def serve(site: Path) -> str:
 
 
 def open_page(browser: Browser, address: str, seen: list[str]) -> Page:
-    """Return an empty page that adds the faults of all sites that it shows to `seen`.
+    """Return an empty tab of the browser. It adds each fault of a page that is loaded in it to the list `seen`.
 
-    All pages of the site are shown in it, one after the other, so that the browser keeps their scripts and styles.
+    One tab loads all pages of the site, one after the other. So it loads the scripts and styles that they share once.
     """
     page = browser.new_page()
     page.set_default_timeout(120_000)  # milliseconds: continuous integration may build packages at the same time

@@ -31,7 +31,7 @@ def test_run_of_a_user(tmp_path):
 
 def test_groups_of_an_ensemble_do_not_communicate(monkeypatch):
     """The groups of an ensemble do not communicate on an Auto mesh. The example itself makes an Explicit mesh."""
-    monkeypatch.setenv("DECOMPOPS_BACKEND", "xla")  # The program shows XLA's collectives.
+    monkeypatch.setenv("DECOMPOPS_BACKEND", "xla")  # Only XLA's programs show what they communicate.
     n, viscosities = 8, np.array([0.05, 0.1])
     mesh = make_mesh((2, 2, 2), "auto")
     fft = dops.FFT3D(mesh, shape=(n,) * 3, real=True)

@@ -6,7 +6,7 @@ from compiling import FLAGS
 from processes import free_port, report, start, wait
 
 
-# Every process runs operators, with the default backend, on a mesh of its own devices.
+# Each process makes a mesh of its own devices and runs operators on it, with the default backend.
 SCRIPT = """
 import sys
 

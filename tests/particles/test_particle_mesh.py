@@ -26,7 +26,7 @@ GRIDS = {
     "one device": ((1,), (7, 6, 5), (True, True, False)),
     "one axis": ((1,), (13,), (True,)),
 }
-# The distributions on some grids; all of them are tested on the others.
+# By default, these grids are tested with these distributions of particles, and other grids with all distributions.
 DISTRIBUTIONS = {"uneven pencils": ("random", "edges"), "slabs": ("one cell",), "one device": ("random",)}
 DISTRIBUTIONS |= {"open pencils": ("edges",), "uneven slabs": ("edges",)}
 MOVES = [("pencils", "random"), ("pencils", "one cell"), ("uneven slabs", "random"), ("one device", "random")]

@@ -132,6 +132,7 @@ def test_exponax_takes_the_same_steps():
     ks = pde.KuramotoSivashinsky(fft.replace(box=dops.Box(9.0)))
     steppers = exponax.stepper
     for equation, field, order, make in (
+        (ns, solenoidal, 2, lambda: steppers.NavierStokesVelocity(3, 2 * np.pi, n, dt, diffusivity=0.02, order=2)),
         (ns, solenoidal, 4, lambda: steppers.NavierStokesVelocity(3, 2 * np.pi, n, dt, diffusivity=0.02, order=4)),
         (burgers, u, 3, lambda: steppers.Burgers(3, 2 * np.pi, n, dt, diffusivity=0.1, order=3)),
         (ks, front, 1, lambda: steppers.KuramotoSivashinsky(3, 9.0, n, dt, order=1)),

@@ -95,7 +95,7 @@ def random_cases(count):
         yield rng.choice([None, 1, 4]), every, every * rng.randint(1, 5), rng.choice(["auto", "explicit"])
 
 
-# The case in CI has a multi-step method, Explicit axes, and blocks of several observations.
+# By default, one case is tested: a multi-step method on Explicit axes that observes the state three times.
 @pytest.mark.parametrize(
     ("order", "every", "steps", "kind"), [(None, 6, 18, "explicit"), *thinned(random_cases(4), lambda *_: False)]
 )

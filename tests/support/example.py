@@ -52,7 +52,7 @@ def assert_refused(module: ModuleType, option: str, value: str, capsys) -> None:
 
 def entry(name: str) -> NamedTuple:
     """Return the entry of an example in the gallery."""
-    (found,) = (entry for entry in gallery.ENTRIES if entry.name == name)
+    (found,) = (one for one in gallery.ENTRIES if one.name == name)
     return found
 
 
