@@ -12,6 +12,7 @@ from .._backend.base import NOBODY, AbstractBackend, Caller, Group
 from .._common.blocks import Blocks, entry_names
 from .._common.placement import batch_of, place_field
 from .._common.sharding import axes_to_map, manual_axes, map_blocks, mesh_in_context
+from .._common.typed import batch_in_type
 from .rows import everywhere
 
 
@@ -34,18 +35,24 @@ class BlockReduction:
 
         Returns an array of shape `(*batch,)`, which is replicated along the mesh axes of the grid.
         """
-        blocks = self.blocks
+        blocks, manual = self.blocks, manual_axes()
         field = place_field(field, mesh_in_context(self.mesh), blocks, ())
-        # As in `_block_map`, batch axes are manual as well: XLA cannot divide the work of a kernel.
-        names = frozenset(self.mesh.axis_names) - manual_axes()
-        batch = batch_of(field, field.ndim - blocks.ndim, self.mesh, blocks.mesh_axes, (), names)
+        # Each device first reduces its own cells, without a kernel. XLA cannot divide the work of a kernel: under
+        # `jax.vmap`, it gathers the batch. A batch of these results is small, a batch of fields is not.
+        spec = PartitionSpec(*batch_in_type(field, blocks.ndim), *blocks.spec)
+        names = {name for entry in spec for name in entry_names(entry)} - manual
+        of_cells = functools.partial(reduce, axis=tuple(range(-blocks.ndim, 0)), keepdims=True)
+        results = map_blocks(of_cells, self.mesh, names, spec, spec)(field)
+        # As in `_block_map`, batch axes are manual as well.
+        free = frozenset(self.mesh.axis_names) - manual
+        batch = batch_of(results, results.ndim - blocks.ndim, self.mesh, blocks.mesh_axes, (), free)
         specs = PartitionSpec(*batch, *blocks.spec), PartitionSpec(*batch)
-        names = axes_to_map(self.mesh, specs[0])
-        on_block = functools.partial(self._of_block, reduce=reduce)
-        return map_blocks(on_block, self.mesh, names, *specs, check_types=False)(field)
+        on_block = functools.partial(self._across, reduce=reduce)
+        return map_blocks(on_block, self.mesh, axes_to_map(self.mesh, specs[0]), *specs, check_types=False)(results)
 
-    def _of_block(self, block: Array, reduce: Callable) -> Array:
-        found = reduce(block, tuple(range(-self.blocks.ndim, 0)))
+    def _across(self, result: Array, reduce: Callable) -> Array:
+        """Reduce the results of all devices, of shape `(*batch, 1, ..., 1)` on each of them."""
+        found = result.reshape(result.shape[: -self.blocks.ndim])
         for entry, parts in reversed(list(zip(self.blocks.names, self.blocks.parts))):
             if parts > 1:
                 group = Group(self.name, self.mesh, entry_names(entry), self.backend, self.caller)

@@ -1,5 +1,6 @@
 """Layers whose result lies on another grid: `on_blocks` applies a function to every block and its halo."""
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -87,26 +88,33 @@ def on_blocks(
     by the largest distance, and each device takes the part that it needs.
     """
     source, target = grids
-    x = Placed(source)(x)
     own, other = source.blocks(), target.blocks()
     exchange, cuts = _exchange(own, other, source, reach, periodic, rate)
 
-    def on_block(parameters: Any, block: Array) -> Array:
-        window = exchange.local(block)
+    def on_block(parameters: Any, window: Array) -> Array:
         if rate is None:
             window = _cut_out(window, own, cuts)
         result = function(parameters, window)
         if rate is not None:
             result = _cut_out(result, own, cuts)
-        return Placed(target).local(result)  # with zeros in the padding
+        return result
 
-    # A `shard_map` instead of a `jax.vmap` over blocks: `jax.vmap` merges the batch and the blocks of a convolution, in
-    # this order, into one array axis. XLA then gathers this axis, and on Explicit meshes JAX raises an error.
-    spec = PartitionSpec(*batch_in_type(x, source.ndim), *source.spec())
-    names = {name for entry in spec for name in entry_names(entry)}
-    # With `prevent_cse=False`, XLA can merge the recomputation in a derivative with the first computation.
-    body = compat.saving_nothing(on_block, prevent_cse=False)
-    return map_blocks(body, source.mesh, names, (PartitionSpec(), spec), spec)(parameters, x)
+    # In a derivative, XLA can merge these recomputations with the first computation.
+    forgetting = functools.partial(compat.saving_nothing, prevent_cse=False)
+
+    # Both operators stay outside of the `shard_map`, because they know batches: for a kernel inside, XLA would gather
+    # the fields that a further mesh axis shards. A derivative stores `x`, not the windows.
+    @forgetting
+    def on_fields(parameters: Any, x: Array) -> Array:
+        windows = exchange(x)
+        # A `shard_map` instead of a `jax.vmap` over blocks: `jax.vmap` merges the batch and the blocks of a convolution
+        # into one array axis, in this order. XLA then gathers this axis, and on Explicit meshes JAX raises an error.
+        spec = PartitionSpec(*batch_in_type(windows, source.ndim), *source.spec())
+        names = {name for entry in spec for name in entry_names(entry)}
+        apply = map_blocks(forgetting(on_block), source.mesh, names, (PartitionSpec(), spec), spec)
+        return Placed(target)(apply(parameters, windows))  # with zeros in the padding
+
+    return on_fields(parameters, Placed(source)(x))
 
 
 def _exchange(

@@ -1,0 +1,39 @@
+"""Kernels and batches that a further mesh axis shards. XLA cannot divide the work of a kernel, and may gather them."""
+
+import decompops as dops
+import jax
+import numpy as np
+import pytest
+from decompops.tools.hlo import collectives
+
+from helpers import assert_close, make_mesh, random_field
+
+
+NATIVE = dops.Native()
+pytestmark = pytest.mark.skipif(NATIVE.problem() is not None, reason=str(NATIVE.problem()))
+OPTIONS = {"kernel_size": 3, "stride": 2, "key": jax.random.key(3)}
+# The mesh does not divide the coarser grids, so the results of layers have padding.
+FUNCTIONS = {
+    "HaloConv": lambda dec: dops.nn.HaloConv(dec, 2, 3, **OPTIONS),
+    "HaloConvTranspose": lambda dec: dops.nn.HaloConvTranspose(dec, 2, 3, **OPTIONS),
+    "MaxPool": lambda dec: dops.nn.MaxPool(dec, 2),
+    "sum": lambda dec: dec.sum,
+    "max": lambda dec: dec.max,
+}
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("wrap", [lambda function: function, jax.vmap], ids=["batch", "vmap"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_field_is_gathered(name, wrap, kind):
+    mesh = make_mesh((2, 2, 2), kind, ("batch", "x", "y"))
+    x, results = random_field((4, 2, 4, 6, 2)), []
+    for backend in (NATIVE, dops.XLA()):
+        dec = dops.Decomposition(mesh, shape=x.shape[2:], pad=True, backend=backend)
+        function = wrap(FUNCTIONS[name](dec))
+        program = jax.jit(lambda u, function=function: function(u)).lower(u := dec.shard(x)).compile()
+        results.append(program(u))
+        moved = [(one.kind, one.bytes) for one in collectives(program.as_text())]
+        if backend == NATIVE:  # Of reductions, the results may be gathered: one number for each field.
+            assert all(size <= 4 * 2 * x.itemsize for _, size in moved) if name in ("sum", "max") else not moved, moved
+    assert_close(*map(np.asarray, results))
