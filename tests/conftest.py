@@ -52,7 +52,7 @@ with checked("decompops"):
 
 
 # The tests in these folders run with the default backend, whose programs compile in less time than those of `XLA()`.
-WITH_DEFAULT_BACKEND = ("examples", "pde")
+WITH_DEFAULT_BACKEND = ("examples", "finite_volume", "pde")
 MOST_MEMORY = 3e9  # In bytes, for one worker.
 MOST_MAPS = 20_000  # XLA maps each program into memory in several parts, and crashes beyond 65,530 of them.
 

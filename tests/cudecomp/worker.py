@@ -4,6 +4,7 @@ mpiexec -n N python worker.py TASK[,TASK...] [FOLDER]
 """
 
 import sys
+import time
 from pathlib import Path
 
 import decompops as dops
@@ -231,8 +232,9 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_disable_most_optimizations", True)  # LLVM's optimisations would take most of the time.
     for task in sys.argv[1].split(","):
+        start = time.perf_counter()
         TASKS[task]()
-        print(f"{task} passed", flush=True)
+        print(f"{task} passed in {time.perf_counter() - start:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -52,12 +52,13 @@ assert not different, different
 
 
 def check(script: str, *, folder: Path | None = None) -> None:
-    """Run a script in its own process in `folder`. A warning is an error.
+    """Run a script in its own process in `folder`, with the default backend as readers do. A warning is an error.
 
     Programs are not optimised, because optimisation by LLVM takes most of the time of a short program.
     """
     command = [sys.executable, "-W", "error", "-c", script + '\nprint("checked")\n']
-    environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    environment = {name: value for name, value in os.environ.items() if name != "DECOMPOPS_BACKEND"}
+    environment |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     run = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=folder or ROOT, env=environment)
     assert run.returncode == 0, run.stderr
     assert run.stdout.endswith("checked\n")
