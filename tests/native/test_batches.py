@@ -26,6 +26,8 @@ FUNCTIONS = {
 @pytest.mark.parametrize("wrap", [lambda function: function, jax.vmap], ids=["batch", "vmap"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_no_field_is_gathered(name, wrap, kind):
+    if wrap is jax.vmap and kind == "explicit" and jax.__version_info__ < (0, 12):
+        pytest.skip("Under `jax.vmap`, the `shard_map` of JAX 0.10 gathers arrays on Explicit axes itself.")
     mesh = make_mesh((2, 2, 2), kind, ("batch", "x", "y"))
     x, results = random_field((4, 2, 4, 6, 2)), []
     for backend in (NATIVE, dops.XLA()):
