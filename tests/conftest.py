@@ -13,9 +13,6 @@ from annotations import checked
 from compiling import FLAGS
 
 
-# XLA reads its flags once, when JAX starts.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
-
 # Most tests inspect programs of the XLA backend. tests/native tests the compiled kernels, the default on CPUs.
 os.environ.setdefault("DECOMPOPS_BACKEND", "xla")
 
@@ -26,16 +23,18 @@ os.environ["PYTHONWARNINGS"] = "error::DeprecationWarning,error::FutureWarning"
 # Without files of bytecode, each of the hundreds of processes that tests start would compile all modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-import jax
+# Several tests compile the same programs. So all workers of a run and the processes that they start share one cache.
+# Its keys depend on XLA's flags, which therefore are added only once.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = programs = tempfile.mkdtemp(prefix="decompops-programs-")
+    atexit.register(shutil.rmtree, programs, ignore_errors=True)
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+import jax  # noqa: E402
 
 
-# Several tests compile the same programs. So all workers of a run share one cache of compiled programs.
-if "DECOMPOPS_TEST_PROGRAMS" not in os.environ:
-    os.environ["DECOMPOPS_TEST_PROGRAMS"] = tempfile.mkdtemp(prefix="decompops-programs-")
-    atexit.register(shutil.rmtree, os.environ["DECOMPOPS_TEST_PROGRAMS"], ignore_errors=True)
-jax.config.update("jax_compilation_cache_dir", os.environ["DECOMPOPS_TEST_PROGRAMS"])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")

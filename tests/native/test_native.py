@@ -295,9 +295,6 @@ class TestLibraries:
     @pytest.mark.parametrize("wanted", ["fftw", "mkl", "ducc"])
     def test_each_one(self, wanted):
         environment = os.environ | {"DECOMPOPS_FFT": wanted, "PYTHONPATH": os.pathsep.join(sys.path)}
-        # The programs for all libraries are the same, so the processes share their cache.
-        environment |= {"JAX_COMPILATION_CACHE_DIR": os.environ["DECOMPOPS_TEST_PROGRAMS"]}
-        environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
         program = (
             "import jax; jax.config.update('jax_num_cpu_devices', 4); jax.config.update('jax_enable_x64', True)\n"
             "import sys, decompops as dops\n"

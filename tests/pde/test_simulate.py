@@ -356,12 +356,9 @@ def finish(folder: Path, method: str) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    """Return a function that returns the results of a run without interruption. All runs share their programs."""
+    """Return a function that returns the results of a run without interruption."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DECOMPOPS_BACKEND", "xla")  # By default, one process and several ones take other backends.
-        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("programs")))
-        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-        patch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
         yield functools.cache(lambda method: finish(tmp_path_factory.mktemp(method), method))
 
 
