@@ -89,7 +89,7 @@ struct Work {
     if (!order.all_at_home) return false;
     const Spread<Share> spread = spread_for<Share>(cloud, action, parts);
     const Index jobs = order.jobs.size(), most = std::min(jobs, threads > 1 ? threads * kJobsOfThread : 1);
-    const auto boxes = memory<Share>(most * fields * box.numbers);
+    const auto boxes = storage<Share>(most * fields * box.numbers);
     const Index cells = cloud.cells(), length = cloud.axes[cloud.first_axis].length;
     const int cuts = static_cast<int>(threads > 1 ? std::min<Index>(length, 64 * threads) : 1);
     for (Index b = 0; b < batch; b += fields) {
@@ -177,7 +177,7 @@ struct Direct {
     const Index count = points.live;
     const Spread<Share> spread = spread_for<Share>(cloud, action, parts);
     std::atomic<bool> astray{false};
-    const auto own = memory<Share>(std::min(kFields, batch) * box.numbers);
+    const auto own = storage<Share>(std::min(kFields, batch) * box.numbers);
     const Index length = cloud.axes[cloud.first_axis].length;
     const int cuts = static_cast<int>(std::min<Index>(length, kPieces));
     const int pieces = count < kFewPoints ? 1 : kPieces;

@@ -35,11 +35,11 @@ struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
 template <class T>
-using Memory = std::unique_ptr<T[], Free>;
+using Storage = std::unique_ptr<T[], Free>;
 
 // Returns memory that is not set to zeros.
 template <class T>
-Memory<T> memory(Index count) {
+Storage<T> storage(Index count) {
   // New pages cost more than they are used here, unless they are large.
   constexpr Index kLargePage = Index{1} << 21;
   const Index bytes = std::max<Index>(count, 1) * sizeof(T), page = bytes < kLargePage ? 64 : kLargePage;
@@ -48,7 +48,7 @@ Memory<T> memory(Index count) {
 #ifdef MADV_HUGEPAGE
   if (page == kLargePage) madvise(found, bytes, MADV_HUGEPAGE);
 #endif
-  return Memory<T>(static_cast<T*>(found));
+  return Storage<T>(static_cast<T*>(found));
 }
 
 // Calls `body(piece)` for each piece from 0 to `pieces` - 1, on several threads.
@@ -84,14 +84,14 @@ bool in_order_of_tiles(const Cloud& cloud, const Tiles& tiles, const Box<Share>&
 // cell are at the end.
 template <class Share>
 struct Order {
-  Memory<Spot<Share>> spots;
+  Storage<Spot<Share>> spots;
   std::vector<Job> jobs;
   Index touching;  // the number of points that touch cells
   bool all_at_home;
 
   template <class Real>
   Order(const Cloud& cloud, const Tiles& tiles, const Box<Share>& box, const Points<Real>& points, int threads)
-      : spots(memory<Spot<Share>>(points.live)) {
+      : spots(storage<Spot<Share>>(points.live)) {
     const Index count = points.live, kinds = tiles.count + 1;
     std::atomic<bool> astray{false};
     const int pieces = static_cast<int>(std::clamp<Index>(count / std::max(kFewPoints, 8 * kinds), 1, kPieces));
