@@ -32,7 +32,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
-import jax  # noqa: E402
+import jax
 
 
 jax.config.update("jax_num_cpu_devices", 8)
@@ -50,8 +50,9 @@ with checked("decompops"):
     import decompops  # noqa: F401
 
 
-# The tests in these folders run with the default backend, whose programs compile in less time than those of `XLA()`.
-WITH_DEFAULT_BACKEND = ("examples", "finite_volume", "pde")
+# The tests in these folders run with the default backend, whose programs compile in less time than those of `XLA()`,
+# except tests with the marker `xla`.
+WITH_DEFAULT_BACKEND = ("examples", "finite_volume", "nn", "pde", "solve", "spectral")
 MOST_MEMORY = 3e9  # In bytes, for one worker.
 MOST_MAPS = 20_000  # XLA maps each program into memory in several parts, and crashes beyond 65,530 of them.
 
@@ -68,6 +69,12 @@ def default_backend(request):
         if request.path.parent.name in WITH_DEFAULT_BACKEND:
             patch.delenv("DECOMPOPS_BACKEND")
         yield
+
+
+@pytest.fixture(autouse=True)
+def xla_backend(request, monkeypatch):
+    if request.node.get_closest_marker("xla") is not None:
+        monkeypatch.setenv("DECOMPOPS_BACKEND", "xla")
 
 
 @pytest.fixture(autouse=True)

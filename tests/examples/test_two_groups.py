@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import example
-from compiling import FLAGS
+from compiling import FLAGS, WARNINGS
 from processes import free_port, report, start, wait
 
 
@@ -24,7 +24,7 @@ def in_processes(folder, monkeypatch, *options: str, processes: int) -> str:
     """Return the output of process 0. The other processes only print messages of Gloo."""
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     shared = ["--address", f"127.0.0.1:{free_port()}", "--processes", processes, "--out", folder / "figure.png"]
-    command = ["-W", "error", example.EXAMPLES / "two_groups.py", *SMALL, *options, *shared]
+    command = [*WARNINGS, example.EXAMPLES / "two_groups.py", *SMALL, *options, *shared]
     with start(folder, [[*command, "--rank", rank] for rank in range(processes)], FLAGS) as ranks:
         wait(ranks, limit=240)
         assert [rank.code for rank in ranks] == [0] * processes, report(ranks)

@@ -130,6 +130,7 @@ def test_training_continues_on_another_mesh():
         assert_close(one, other, rtol=1e-10)
 
 
+@pytest.mark.xla
 def test_in_a_sequence_for_a_sharded_batch():
     def model(sizes):
         fft, keys = transform(sizes), jax.random.split(jax.random.key(5), 3)

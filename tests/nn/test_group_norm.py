@@ -55,6 +55,7 @@ def test_narrow_fields_are_normalised_in_single_precision():
     np.testing.assert_allclose(got.astype(float), expected, atol=2e-3)
 
 
+@pytest.mark.xla
 def test_it_gathers_no_field():
     dec = dops.Decomposition(make_mesh((2, 4)), shape=(8, 8, 8))
     layer = GroupNorm(dec, 2, 4)

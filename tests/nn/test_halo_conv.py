@@ -65,6 +65,7 @@ def communicated(function, *arguments):
     return Counter(c.kind for c in found), found
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize("kind", [pytest.param("auto", marks=pytest.mark.sweep), "explicit"])
 def test_only_halos_and_gradients_of_weights_are_communicated(kind):
     mesh = make_mesh((2, 4), kind)
@@ -80,6 +81,7 @@ def test_only_halos_and_gradients_of_weights_are_communicated(kind):
     assert backward == {"collective-permute": 6, "all-reduce": 1}
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_groups_of_devices_convolve_batches_independently(kind):
     mesh = make_mesh((2, 2, 2), kind)

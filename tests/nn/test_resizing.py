@@ -101,6 +101,7 @@ def kinds(layer, shape):
     return {one.kind for one in collectives(program.as_text())}
 
 
+@pytest.mark.xla
 def test_only_neighbours_communicate():
     """Pools communicate nothing if the blocks of the two grids begin at the same places."""
     mesh = make_mesh((2, 4))
@@ -137,6 +138,7 @@ def on_batches(kind):
 NAMES = ["HaloConv", "HaloConvTranspose", "AvgPool", "MaxPool", "Upsample", "GroupNorm"]
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize(
     ("name", "kind"),
     thinned(

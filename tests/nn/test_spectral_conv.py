@@ -94,6 +94,7 @@ def test_the_weights_have_the_same_shape_and_values_everywhere():
     assert eqx.tree_equal(layout.shard(natural), layers[0].weight)
 
 
+@pytest.mark.xla
 def test_each_device_draws_its_own_weights():
     draw = lambda key: SpectralConv3D(transform(make_mesh((2, 4))), 16, 16, 4, key=key).weight
     program = jax.jit(draw).lower(jax.random.key(0)).compile()
@@ -134,6 +135,7 @@ def communicated(sizes, kind, channels, modes):
     return *map(collectives, texts), layer.weight.nbytes
 
 
+@pytest.mark.xla
 def test_where_the_mesh_divides_the_modes_weights_are_not_communicated():
     forward, backward, transforms, _ = communicated((3, 2), "auto", 2, (3, 5, 4))
     assert [c.kind for c in forward] == [c.kind for c in transforms] == ["all-to-all"] * 4
@@ -142,6 +144,7 @@ def test_where_the_mesh_divides_the_modes_weights_are_not_communicated():
     assert [c.kind for c in backward] == ["all-to-all"] * 6
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize(
     ("modes", "partners", "kind"),
     thinned(
@@ -161,6 +164,7 @@ def test_where_the_mesh_does_not_divide_the_modes_weights_are_exchanged_once(kin
     assert listed(backward)[one] == 2
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize(("channels", "exchanges"), [(3, 0), (2, 1)])
 def test_replicated_weights_are_gathered_in_the_gradient_only(channels, exchanges):
     """If weights are replicated, the gradient of a layer has all-gathers, but the layer itself has none.

@@ -123,6 +123,7 @@ def test_bad_input(plain):
         on_real(np.zeros((1, 8, 8, 8), complex))
 
 
+@pytest.mark.xla
 def test_no_device_gathers_the_weights_or_a_field():
     layer = build((2, 4), "auto", (8, 8, 8), 3, (8, 8))
     u = layer.fft.decomposition.shard(random_field((8, 8, 8, 8), np.complex128))

@@ -72,6 +72,7 @@ def test_on_another_grid_and_mesh():
     assert eqx.tree_equal(moved.replace(fft=here), model)
 
 
+@pytest.mark.xla
 def test_no_device_gathers_a_field():
     """Channels that the mesh divides leave only transforms, halos and the sums of the normalisation."""
     fft = transform((2, 4), shape=(8, 8, 8))

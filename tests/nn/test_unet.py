@@ -90,6 +90,7 @@ def programs(net, u):
     return lambda *arguments: called(*arguments), *map(collectives, texts)
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize(("kind", "groups"), [pytest.param("auto", None, marks=pytest.mark.sweep), ("explicit", 1)])
 def test_groups_of_devices_take_parts_of_a_batch(kind, groups):
     """Blocks travel only between devices that share a part of the batch. No device gathers a field."""

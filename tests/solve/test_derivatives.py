@@ -51,6 +51,7 @@ def test_first_and_second_derivatives(method):
         assert_close(got, want, rtol=1e-8)
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize("kind", [pytest.param("auto", marks=pytest.mark.sweep), "explicit"])
 def test_gradients_on_eight_devices_with_padding(kind):
     dec = decomposition((2, 4), kind)
@@ -65,6 +66,7 @@ def test_gradients_on_eight_devices_with_padding(kind):
             assert_close(dec.gather(got), want, rtol=1e-9)
 
 
+@pytest.mark.xla
 def test_gradients_of_a_batch_on_another_mesh_axis():
     mesh = make_mesh((2, 2, 2))
     dec = dops.Decomposition(mesh, shape=(6, 8, 5), axes=("x", "y"))

@@ -239,6 +239,7 @@ def test_smallest_grid():
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=0)
 
 
+@pytest.mark.xla
 def test_whole_grids_on_every_device(monkeypatch):
     """Grids that are sharded down to one cell for each device, transforms, and blocks inside a `shard_map`."""
     gather_late(monkeypatch)

@@ -153,6 +153,7 @@ def test_each_field_of_a_batch_is_a_system_of_its_own():
     assert_close(again.value, together.value, rtol=1e-8)
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize("method", SOLVERS)
 def test_communication(method):
     """A step has at most two all-reduces, and one with CG; nothing is gathered, forward or backward."""

@@ -52,6 +52,7 @@ CASES = [
 ]
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize(("shape", "sizes", "kind", "real", "edges"), CASES)
 def test_bispectra_are_sums_over_all_triangles(shape, sizes, kind, real, edges):
     mesh, ndim, lengths = make_mesh(sizes, kind), len(shape), LENGTHS[: len(shape)]
@@ -123,6 +124,7 @@ def test_a_gaussian_field_has_none_and_its_square_has_one():
         assert deviation.max() < (0.02 if expected else 0.1)
 
 
+@pytest.mark.xla
 def test_derivatives_and_their_memory():
     """Derivatives agree with finite differences, and keep a few fields only."""
     fft = dops.FFT3D(make_mesh((2,)), shape=(9, 10, 8), axes="x", pad=True, real=True)

@@ -98,6 +98,7 @@ def test_the_discrete_inverse(sizes, kind, shape, others, walls):
     assert_adjoint(lambda _: of_v, lambda _: adjoint, v, v)
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize("kind", [pytest.param("auto", marks=pytest.mark.sweep), "explicit"])
 def test_only_the_transforms_communicate(kind):
     cells, mesh = dops.Cells.clustered(9, 1.7), make_mesh((2, 4), kind)
@@ -204,6 +205,7 @@ def test_errors_are_of_second_order():
         assert fine < 2e-3
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize("kind", ["auto", pytest.param("explicit", marks=pytest.mark.sweep)])
 def test_values_at_the_walls_of_a_padded_field(kind):
     cells, shape = dops.Cells.clustered(7, 1.5), (7, 6, 5)

@@ -172,6 +172,7 @@ def test_kernels_and_xla_agree(axes):
     assert_close(*results, 1e-12)
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize("sizes", [*(pytest.param(sizes, marks=pytest.mark.sweep) for sizes in ((1, 1), (8,))), (2, 4)])
 def test_communication_and_memory(sizes):
     """Exchanges send 2 fields from z to y, and 4 from y to x, where a doubled grid sends 8 each time."""

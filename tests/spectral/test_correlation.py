@@ -40,6 +40,7 @@ CASES = [
 ]
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize(("shape", "sizes", "kind", "real"), CASES)
 def test_correlations_are_means_over_all_pairs(shape, sizes, kind, real):
     mesh, ndim, lengths = make_mesh(sizes, kind), len(shape), LENGTHS[: len(shape)]

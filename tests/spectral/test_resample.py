@@ -71,6 +71,7 @@ def test_there_and_back():
     assert (finer.in_spec, finer.out_spec) == (P("x", "y", None), P("x", "y", None))
 
 
+@pytest.mark.xla
 def test_resample_communicates_the_fewest_modes():
     """Each exchange is as small as the two grids allow, for 16³ cells on 2x4 devices."""
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(16, 16, 16), real=True)

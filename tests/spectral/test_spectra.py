@@ -50,6 +50,7 @@ CASES = [
 ]
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize(("shape", "sizes", "kind", "real"), CASES)
 def test_spectra_are_sums_over_the_full_spectrum(shape, sizes, kind, real):
     mesh, ndim, lengths = make_mesh(sizes, kind), len(shape), LENGTHS[: len(shape)]

@@ -37,6 +37,7 @@ def histogram(u, lengths, edges):
     return mean(k), mean(power), modes
 
 
+@pytest.mark.xla
 @pytest.mark.promotes_ranks
 @pytest.mark.parametrize(
     ("sizes", "kind", "shape", "real"),
@@ -197,6 +198,7 @@ class PowerLaw(eqx.Module):
         return jnp.where(k < 30, self.amplitude.astype(k.dtype) * k ** self.slope.astype(k.dtype), 0)
 
 
+@pytest.mark.xla
 def test_the_spectrum_of_many_realisations():
     """The mean spectrum of many random fields equals the given spectrum within its statistical error.
 

@@ -102,6 +102,7 @@ def test_derivatives():
         assert_close(ours, theirs, rtol=1e-9)
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize("kind", [pytest.param("auto", marks=pytest.mark.sweep), "explicit"])
 def test_nothing_is_communicated(kind):
     """Solves and derivatives communicate nothing if the axis of the systems is not sharded, also in a `shard_map`."""

@@ -49,6 +49,7 @@ def finer(u) -> np.ndarray:
     return np.fft.ifftn(np.fft.ifftshift(hat, axes=axes), axes=axes).real * 2 ** len(shape)
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize(("sizes", "kind"), MESHES)
 def test_the_transfer_of_energy_is_equal_to_numpy(sizes, kind):
     """The transfer equals NumPy's, from products on a grid of twice as many points. It conserves energy."""
@@ -148,6 +149,7 @@ def test_scales_in_two_dimensions_and_their_derivatives():
     assert by_viscosity == pytest.approx((loss(noise, 0.1 + 1e-5) - loss(noise, 0.1 - 1e-5)) / 2e-5, rel=1e-6)
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize(("sizes", "kind"), MESHES)
 def test_structure_functions_are_equal_to_numpy(sizes, kind):
     shape = (9, 9, 9)

@@ -212,6 +212,7 @@ def test_polynomials_are_recovered(sizes, kind, basis, shape, others, walls):
     assert_adjoint(lambda _: of_v, lambda _: adjoint, v, v)
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize("kind", [pytest.param("auto", marks=pytest.mark.sweep), "explicit"])
 def test_only_the_transforms_communicate(kind):
     """`Derivative` needs as many exchanges as `Poisson`.

@@ -1,4 +1,4 @@
-"""The compiler flags of XLA in tests."""
+"""The compiler flags of XLA in tests, and the warnings that are errors."""
 
 from importlib.metadata import version
 
@@ -14,3 +14,7 @@ if _JAXLIB < (0, 11):
     FLAGS += " --xla_cpu_use_fusion_emitters=false"
 elif _JAXLIB >= (0, 12):
     FLAGS += " --xla_cpu_opt_preset=FAST_COMPILE"  # A tenth less time.
+
+# The options of Python where a warning is an error. One process may read a compiled program while another one writes
+# it. JAX then warns, and compiles the program again.
+WARNINGS = ["-W", "error", "-W", "ignore:Error reading persistent compilation cache entry:UserWarning"]

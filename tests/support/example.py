@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import pytest
 
-from compiling import FLAGS
+from compiling import FLAGS, WARNINGS
 from pages import ROOT, tool
 
 
@@ -88,7 +88,7 @@ def run(*command: str, cwd: Path, optimised: bool = False) -> subprocess.Complet
     environment["XLA_FLAGS"] = "" if optimised else FLAGS
     environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "0" if optimised else "1"
     return subprocess.run(
-        [sys.executable, "-W", "error", *command],
+        [sys.executable, *WARNINGS, *command],
         cwd=cwd,
         capture_output=True,
         env=environment,

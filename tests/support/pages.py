@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from compiling import WARNINGS
+
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,7 +58,7 @@ def check(script: str, *, folder: Path | None = None) -> None:
 
     Programs are not optimised, because optimisation by LLVM takes most of the time of a short program.
     """
-    command = [sys.executable, "-W", "error", "-c", script + '\nprint("checked")\n']
+    command = [sys.executable, *WARNINGS, "-c", script + '\nprint("checked")\n']
     environment = {name: value for name, value in os.environ.items() if name != "DECOMPOPS_BACKEND"}
     environment |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     run = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=folder or ROOT, env=environment)

@@ -15,13 +15,14 @@ from decompops import pde
 from decompops._common.compat import avoid_deadlocks
 
 from catalogue import Entry, operators, transforms
+from compiling import WARNINGS
 from helpers import mapped, random_field
 
 
 def run(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess:
     """Run `python` with `arguments`, in an environment in which the tests have not chosen XLA's number of threads."""
     environment = {name: value for name, value in os.environ.items() if not name.endswith("PJRT_NPROC")} | variables
-    command = [sys.executable, "-W", "error", *map(str, arguments)]
+    command = [sys.executable, *WARNINGS, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
 
 
