@@ -23,8 +23,8 @@ os.environ["PYTHONWARNINGS"] = "error::DeprecationWarning,error::FutureWarning"
 # Without files of bytecode, each of the hundreds of processes that tests start would compile all modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# Several tests compile the same programs. So all workers of a run and the processes that they start share one cache.
-# Its keys depend on XLA's flags, which therefore are added only once.
+# Many tests compile the same programs. So all workers, and the processes that they start, share one cache of compiled
+# programs. It finds a program only for the same flags of XLA, so the first process adds our flags, and no other one.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
     os.environ["JAX_COMPILATION_CACHE_DIR"] = programs = tempfile.mkdtemp(prefix="decompops-programs-")

@@ -24,7 +24,7 @@ def kernels(tmp_path_factory) -> Path:
 
 
 def assert_tuned(printed: str) -> None:
-    """Assert that `CuDecompTuner` passed the right options to cuDecomp's autotuner. Its mock prints the options.
+    """Assert that `CuDecompTuner` passed the right options to cuDecomp's autotuner. The mock prints these options.
 
     Of the process grids that fit, the mock chooses the first in cuDecomp's order. Of the allowed communication backends
     of cuDecomp, the mock chooses the last.
