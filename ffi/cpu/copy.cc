@@ -96,9 +96,28 @@ inline void transpose_pair(T* to, Index to_stride, const T* from, Index from_str
 }
 #endif
 
+// Transposes a block of elements of 4 bytes, four by four.
+template <class T, class Change>
+void transpose_floats(T* to, Index to_stride, const T* from, Index from_stride, Change change) {
+#ifdef __SSE2__
+  for (Index c = 0; c < kBlock; c += 4) {
+    for (Index r = 0; r < kBlock; r += 4) {
+      __m128 row[4];
+      for (Index i = 0; i < 4; ++i) row[i] = _mm_loadu_ps(from + r + (c + i) * from_stride);
+      _MM_TRANSPOSE4_PS(row[0], row[1], row[2], row[3]);
+      for (Index i = 0; i < 4; ++i) _mm_storeu_ps(to + (r + i) * to_stride + c, change(row[i]));
+    }
+  }
+#else
+  for (Index r = 0; r < kBlock; ++r) {
+    for (Index c = 0; c < kBlock; ++c) to[r * to_stride + c] = change(from[r + c * from_stride]);
+  }
+#endif
+}
+
 // Transposes a block of elements of 8 bytes.
 template <class T, class Change>
-void transpose_block(T* to, Index to_stride, const T* from, Index from_stride, Change change) {
+void transpose_doubles(T* to, Index to_stride, const T* from, Index from_stride, Change change) {
 #ifdef __SSE2__
   if constexpr (std::is_same_v<Change, Unchanged>) {
     static const bool has_avx = __builtin_cpu_supports("avx");
@@ -131,24 +150,36 @@ void fetch_ahead(const T* from, const Axis& rows, const Axis& columns, Index fir
 // mostly contiguous along `rows`.
 template <class T, class Change>
 void transpose(T* to, const T* from, const Axis& rows, const Axis& columns, bool ahead, Change change) {
-  const bool blocks = sizeof(T) == 8 && columns.to == 1 && rows.from == 1;
-  for (Index j = 0; j < columns.count; j += kBlock) {
-    const Index j_end = std::min(j + kBlock, columns.count);
-    if (ahead && rows.from == 1) fetch_ahead(from, rows, columns, j, j_end);
-    for (Index i = 0; i < rows.count; i += kBlock) {
-      const Index i_end = std::min(i + kBlock, rows.count);
-      if constexpr (sizeof(T) == 8) {
-        if (blocks && j_end - j == kBlock && i_end - i == kBlock) {
-          transpose_block(to + i * rows.to + j, rows.to, from + i + j * columns.from, columns.from, change);
-          continue;
-        }
-      }
-      for (Index r = i; r < i_end; ++r) {
-        for (Index c = j; c < j_end; ++c) {
-          to[r * rows.to + c * columns.to] = change(from[r * rows.from + c * columns.from]);
-        }
+  constexpr bool kHasBlocks = sizeof(T) == 4 || sizeof(T) == 8;
+  const bool blocks = kHasBlocks && columns.to == 1 && rows.from == 1;
+  auto copy_block = [&](Index i, Index j) {
+    const Index i_end = std::min(i + kBlock, rows.count), j_end = std::min(j + kBlock, columns.count);
+    if constexpr (kHasBlocks) {
+      if (blocks && j_end - j == kBlock && i_end - i == kBlock) {
+        T* block = to + i * rows.to + j;
+        const T* source = from + i + j * columns.from;
+        if constexpr (sizeof(T) == 4) transpose_floats(block, rows.to, source, columns.from, change);
+        if constexpr (sizeof(T) == 8) transpose_doubles(block, rows.to, source, columns.from, change);
+        return;
       }
     }
+    for (Index r = i; r < i_end; ++r) {
+      for (Index c = j; c < j_end; ++c) {
+        to[r * rows.to + c * columns.to] = change(from[r * rows.from + c * columns.from]);
+      }
+    }
+  };
+  // Rows that lie far apart may share a few sets of the cache. So a few rows are copied from end to end before the next
+  // ones: the rows of `to` if they lie further apart than those of `from`. Cells that are fetched ahead are in the cache.
+  if (!ahead && rows.to > columns.from) {
+    for (Index i = 0; i < rows.count; i += kBlock) {
+      for (Index j = 0; j < columns.count; j += kBlock) copy_block(i, j);
+    }
+    return;
+  }
+  for (Index j = 0; j < columns.count; j += kBlock) {
+    if (ahead && rows.from == 1) fetch_ahead(from, rows, columns, j, std::min(j + kBlock, columns.count));
+    for (Index i = 0; i < rows.count; i += kBlock) copy_block(i, j);
   }
 }
 
