@@ -53,7 +53,7 @@ class Reader {
   // The next stage, which starts from a field with the layout `before`.
   Stage stage(const Blocks& before) {
     Stage stage{};
-    stage.kind = static_cast<Stage::Kind>(number("a stage", 0, static_cast<Index>(Stage::Kind::resize)));
+    stage.kind = static_cast<Stage::Kind>(number("a stage", 0, static_cast<Index>(Stage::kLast)));
     stage.axis = -1;
     switch (stage.kind) {
       case Stage::Kind::move:
@@ -78,6 +78,13 @@ class Reader {
         break;
       case Stage::Kind::joined: break;
       case Stage::Kind::resize: stage.axes = axes(); break;
+      case Stage::Kind::cosine:
+        stage.transform.kind = Transform::Kind::r2r;
+        stage.transform.family = number("`is_sine`", 0, 1) ? Transform::Family::sine : Transform::Family::cosine;
+        stage.transform.type = static_cast<int>(number("a type", 2, 3));
+        stage.transform.power = static_cast<int>(number("a power", -kPowers, kPowers));
+        stage.axes = axes();
+        break;
     }
     stage.before = before;
     stage.after = blocks();
@@ -92,6 +99,7 @@ class Reader {
 
  private:
   static constexpr Index kLargest = Index{1} << 48;
+  static constexpr Index kPowers = 64;  // of √2: far more than any transform needs
 
   template <class T, class Read>
   PerAxis<T> per_axis(const Read& read) {

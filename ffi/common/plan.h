@@ -35,19 +35,30 @@ struct Blocks {
   Index valid(int axis, Index part) const;
 };
 
-// The transform of each line along an axis: a Fourier transform, unnormalised.
+// The transform of each line along an axis, unnormalised: a Fourier transform, or a cosine or sine transform as SciPy
+// numbers them. `kind` says which cells are complex. For cosines and sines, it is `r2r` or `c2c`.
 struct Transform {
-  enum class Kind { c2c, r2c, c2r };  // `decode` relies on `c2r` being the last kind
+  enum class Kind { c2c, r2c, c2r, r2r };
+  enum class Family { fourier, cosine, sine };
   Kind kind;
   int sign = 0;
   bool weighted = false;  // whether the half spectrum is weighted: see `DFT` in decompops/_basis/fourier.py
+  Family family = Family::fourier;
+  int type = 0;   // of cosines and sines: 2 or 3
+  int power = 0;  // the end cell among their modes is multiplied by √2 to this power
+
+  bool is_halving() const { return kind == Kind::r2c || kind == Kind::c2r; }
+  // The numbers in a cell.
+  Index reals_in() const { return kind == Kind::c2c || kind == Kind::c2r ? 2 : 1; }
+  Index reals_out() const { return kind == Kind::c2c || kind == Kind::r2c ? 2 : 1; }
 };
 
 struct Stage {
   // The stages between `pieces` and `joined` are moves, transforms, clears and resizes. Each piece of the block passes
   // through these stages independently of the other pieces.
   // A resize drops cells at the ends of axes, or adds cells that are zero.
-  enum class Kind { move, fourier, extend, crop, clear, pieces, joined, resize };  // `decode`: `resize` is the last
+  enum class Kind { move, fourier, extend, crop, clear, pieces, joined, resize, cosine };
+  static constexpr Kind kLast = Kind::cosine;
   Kind kind;
   Blocks before, after;
   bool transposed, periodic;

@@ -110,13 +110,14 @@ inline Arguments arguments_of(const Plan& plan, const xla::ffi::AnyBuffer& input
   }
   Index after = element;
   for (const Stage& stage : plan.stages) {
-    if (stage.kind != Stage::Kind::fourier) continue;
+    if (stage.kind != Stage::Kind::fourier && stage.kind != Stage::Kind::cosine) continue;
     if (!is_double && !is_single) throw Failure("these numbers have no transform");
+    if (stage.kind == Stage::Kind::cosine) continue;  // It takes real and complex cells.
     const Index real = is_double ? 8 : 4;
-    if (after != (stage.transform.kind == Transform::Kind::r2c ? real : 2 * real)) {
+    if (after != real * stage.transform.reals_in()) {
       throw Failure("a transform gets cells of " + std::to_string(after) + " bytes");
     }
-    after = stage.transform.kind == Transform::Kind::c2r ? real : 2 * real;
+    after = real * stage.transform.reals_out();
   }
   check_size(result, plan.target, batch, after);
   return {batch, element, number};

@@ -1,5 +1,6 @@
 #include "cpu/fft.h"
 
+#include "cpu/cosine.h"
 #include "cpu/fftw.h"
 
 #ifdef DECOMPOPS_DUCC
@@ -25,11 +26,12 @@ class DuccLines : public AbstractFft {
 
   void run(std::byte* from, std::byte* to) const override {
     const std::size_t half = lines_.length / 2 + 1, n = lines_.length;
-    switch (lines_.kind) {
+    switch (lines_.transform.kind) {
       case Kind::c2c:
-        return ducc0::c2c(input<Complex>(from, n), output<Complex>(to, n), {1}, lines_.sign < 0, Real(1), 1);
+        return ducc0::c2c(input<Complex>(from, n), output<Complex>(to, n), {1}, lines_.transform.sign < 0, Real(1), 1);
       case Kind::r2c: return ducc0::r2c(input<Real>(from, n), output<Complex>(to, half), 1, true, Real(1), 1);
       case Kind::c2r: return ducc0::c2r(input<Complex>(from, half), output<Real>(to, n), 1, false, Real(1), 1);
+      case Kind::r2r: break;
     }
   }
 
@@ -76,6 +78,7 @@ bool has_ducc() {
 template <class Real>
 std::unique_ptr<AbstractFft> make_fft(const LinesOfTile& lines, std::byte* input, std::byte* output,
                                       Planning planning) {
+  if (lines.transform.family != Transform::Family::fourier) return make_cosine<Real>(lines, planning);
   return has_fftw() ? make_fftw<Real>(lines, input, output, planning) : make_ducc<Real>(lines);
 }
 

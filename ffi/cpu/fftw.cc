@@ -69,7 +69,8 @@ class FftwLines : public AbstractFft {
   using Kind = Transform::Kind;
 
  public:
-  FftwLines(const LinesOfTile& lines, std::byte* input, std::byte* output, Planning planning) : kind_(lines.kind) {
+  FftwLines(const LinesOfTile& lines, std::byte* input, std::byte* output, Planning planning)
+      : kind_(lines.transform.kind) {
     const int n = static_cast<int>(lines.length), count = static_cast<int>(lines.count);
     const int from = static_cast<int>(lines.in.cells), from_line = static_cast<int>(lines.in.lines);
     const int to = static_cast<int>(lines.out.cells), to_line = static_cast<int>(lines.out.lines);
@@ -79,7 +80,7 @@ class FftwLines : public AbstractFft {
     switch (kind_) {
       case Kind::c2c:
         plan_ = api_.c2c(1, &n, count, complex(input), nullptr, from, from_line, complex(output), nullptr, to, to_line,
-                         lines.sign, flag);
+                         lines.transform.sign, flag);
         break;
       case Kind::r2c:
         plan_ =
@@ -89,6 +90,7 @@ class FftwLines : public AbstractFft {
         plan_ =
             api_.c2r(1, &n, count, complex(input), nullptr, from, from_line, real(output), nullptr, to, to_line, flag);
         break;
+      case Kind::r2r: break;
     }
     if (plan_ == nullptr) throw Failure("FFTW has no plan for lines of " + std::to_string(lines.length) + " cells");
   }
@@ -98,6 +100,7 @@ class FftwLines : public AbstractFft {
       case Kind::c2c: return api_.run_c2c(plan_, complex(from), complex(to));
       case Kind::r2c: return api_.run_r2c(plan_, real(from), complex(to));
       case Kind::c2r: return api_.run_c2r(plan_, complex(from), real(to));
+      case Kind::r2r: break;
     }
   }
 

@@ -161,8 +161,8 @@ struct LinePass<Real>::Parts {
         before(Change<Real>::before(lines)),
         after(Change<Real>::after(lines)) {
     const int along = lines.axis;
-    const Index element_in = sizeof(Real) * (lines.transform.kind == Transform::Kind::r2c ? 1 : 2);
-    const Index element_out = sizeof(Real) * (lines.transform.kind == Transform::Kind::c2r ? 1 : 2);
+    const Index element_in = sizeof(Real) * lines.transform.reals_in();
+    const Index element_out = sizeof(Real) * lines.transform.reals_out();
     const bool side_by_side =
         may_lie_side_by_side<Real>(lines) && lie_side_by_side(from, box, along) && lie_side_by_side(to, box, along);
     // FFTW overwrites the input of transforms from complex to real numbers.

@@ -42,12 +42,14 @@ Program Compiler::run() {
 void Compiler::add(std::size_t index) {
   const Stage& stage = plan_.stages[index];
   using Kind = Stage::Kind;
-  const bool collected = stage.kind == Kind::fourier || stage.kind == Kind::resize || moves_nothing(stage);
+  const bool collected =
+      stage.kind == Kind::fourier || stage.kind == Kind::cosine || stage.kind == Kind::resize || moves_nothing(stage);
   if (!collected) pad();
   if (!collected && stage.kind != Kind::move) settle();
   switch (stage.kind) {
     case Stage::Kind::move: return move(stage);
-    case Stage::Kind::fourier: return transform(stage);
+    case Stage::Kind::fourier:
+    case Stage::Kind::cosine: return transform(stage);
     case Stage::Kind::extend: return stage.transposed ? reduce(index) : extend(index);
     case Stage::Kind::crop: return crop(stage);
     case Stage::Kind::clear: current_ = clipped(current_, valid(stage.before), element_); return;
@@ -68,10 +70,12 @@ void Compiler::fill(const Field& to, const Stage& stage) {
   if (plan_.wire == Wire::f16) {
     double gain = 1;
     // A line of a complex transform is at most √n times as long as before, and so is its largest number. A half spectrum
-    // may miss half of its modes, or have a weight of 2.
+    // may miss half of its modes, or have a weight of 2. In cosine and sine transforms, all cells have a weight of 2.
     for (const Lines& lines : pending_) {
-      const double half = lines.transform.kind == Transform::Kind::c2c ? 1 : 2;
-      gain *= half * std::fabs(lines.scale) * std::sqrt(static_cast<double>(lines.length));
+      const bool is_unitary =
+          lines.transform.kind == Transform::Kind::c2c && lines.transform.family == Transform::Family::fourier;
+      const double most = (is_unitary ? 1 : 2) * std::pow(2, std::max(lines.transform.power, 0) / 2.0);
+      gain *= most * std::fabs(lines.scale) * std::sqrt(static_cast<double>(lines.length));
     }
     // Padding, which may hold any numbers, is not sent. It lies along axes that are sharded.
     Region sent = current_.region;
@@ -99,7 +103,7 @@ void Compiler::transform(const Stage& stage) {
   // read in place. In an inverse real transform, this axis instead comes last of the remaining axes, so that the last
   // two axes share planes.
   auto turn = [&](int axis) {
-    if (kind != Kind::c2c && axis == halved) return kind == Kind::r2c ? -2 : ndim_;
+    if (stage.transform.is_halving() && axis == halved) return kind == Kind::r2c ? -2 : ndim_;
     if (axis == gathered_) return -1;
     const int place = static_cast<int>(std::find(order_.begin(), order_.end(), axis) - order_.begin());
     return kind == Kind::c2r ? place : ndim_ - 1 - place;
@@ -110,7 +114,9 @@ void Compiler::transform(const Stage& stage) {
   for (int axis : axes) {
     const auto waits = [axis](const auto& padded) { return padded.first == axis + 1; };
     padded_.erase(std::remove_if(padded_.begin(), padded_.end(), waits), padded_.end());
-    const Transform lines = axis == halved ? stage.transform : Transform{Kind::c2c, stage.transform.sign};
+    Transform lines = stage.transform;
+    if (lines.is_halving() && axis != halved) lines = Transform{Kind::c2c, stage.transform.sign};
+    if (kind == Kind::r2r && last_element() > real_bytes_) lines.kind = Kind::c2c;
     pending_.push_back({axis + 1, lines, points.lengths[axis], 1.0});
   }
   // Lines are scaled when they leave a tile. Contiguous lines, which may need no tile, come last in an inverse real
@@ -233,9 +239,7 @@ Region Compiler::result_region() const {
 }
 
 // The bytes of a cell after a transform.
-Index Compiler::element_after(const Lines& lines) const {
-  return real_bytes_ * (lines.transform.kind == Transform::Kind::c2r ? 1 : 2);
-}
+Index Compiler::element_after(const Lines& lines) const { return real_bytes_ * lines.transform.reals_out(); }
 
 // --- The result.
 

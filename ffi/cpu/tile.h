@@ -29,17 +29,23 @@ constexpr Index kCacheBytes = 1 << 17;         // the largest tile, for the seco
 struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
+using LineMemory = std::unique_ptr<std::byte, Free>;
+
+inline LineMemory allocate_lines(Index least) {
+  const Index bytes = whole_cache_lines(least);
+  auto memory = static_cast<std::byte*>(std::aligned_alloc(kCacheLine, bytes));
+  if (memory == nullptr) throw Failure("no memory for " + std::to_string(bytes) + " bytes of lines");
+  return LineMemory(memory);
+}
 
 // Transforms of tiles of one kind, with the memory of the tile. Each thread keeps its tiles until the thread ends.
 class Tile {
  public:
-  using Kind = Transform::Kind;
-
   template <class Real>
   static std::unique_ptr<Tile> make(const Lines& lines, Index width, const Spacing& in, const Spacing& out,
                                     Planning planning) {
     auto tile = std::unique_ptr<Tile>(new Tile(lines, width, in, out, sizeof(Real)));
-    const LinesOfTile shape{lines.transform.kind, lines.transform.sign, lines.length, width, in, out};
+    const LinesOfTile shape{lines.transform, lines.length, width, in, out};
     tile->fft_ = make_fft<Real>(shape, tile->input(), tile->output(), planning);
     tile->clear();
     return tile;
@@ -60,14 +66,14 @@ class Tile {
 
  private:
   Tile(const Lines& lines, Index width, const Spacing& in, const Spacing& out, Index real_bytes)
-      : in_bytes_(real_bytes * (lines.transform.kind == Kind::r2c ? 1 : 2)),
-        out_bytes_(real_bytes * (lines.transform.kind == Kind::c2r ? 1 : 2)),
+      : in_bytes_(real_bytes * lines.transform.reals_in()),
+        out_bytes_(real_bytes * lines.transform.reals_out()),
         width_(width),
         in_(in),
         out_(out),
         input_bytes_(span(in, lines.cells_in()) * in_bytes_),
-        input_(allocate(input_bytes_)),
-        output_(allocate(span(out, lines.cells_out()) * out_bytes_)) {}
+        input_(allocate_lines(input_bytes_)),
+        output_(allocate_lines(span(out, lines.cells_out()) * out_bytes_)) {}
 
   // The cells from the first to the last one. Where lines overlap, results would be wrong, and FFTW would write beyond
   // the end when it makes its plan.
@@ -76,17 +82,11 @@ class Tile {
       throw Failure("lines of " + std::to_string(cells) + " cells overlap in a tile");
     return std::max(spacing.cells * cells, spacing.lines * width_);
   }
-  static std::unique_ptr<std::byte, Free> allocate(Index least) {
-    const Index bytes = whole_cache_lines(least);
-    auto memory = static_cast<std::byte*>(std::aligned_alloc(kCacheLine, bytes));
-    if (memory == nullptr) throw Failure("no memory for " + std::to_string(bytes) + " bytes of lines");
-    return std::unique_ptr<std::byte, Free>(memory);
-  }
 
   Index in_bytes_, out_bytes_, width_;
   Spacing in_, out_;
   Index input_bytes_;
-  std::unique_ptr<std::byte, Free> input_, output_;
+  LineMemory input_, output_;
   std::unique_ptr<AbstractFft> fft_;
 };
 
@@ -94,7 +94,7 @@ class Tile {
 // cache line has cells, if there are so many lines.
 template <class Real>
 Index width_for(const Lines& lines, Index count, bool scattered) {
-  const Index cell = 2 * sizeof(Real);
+  const Index cell = std::max(lines.transform.reals_in(), lines.transform.reals_out()) * sizeof(Real);
   const Index least = scattered ? kLeastTileBytes / cell : 1;
   Index width = kTileBytes / cell;
   while (width > least && width * cell * lines.length > kCacheBytes) width /= 2;
@@ -105,7 +105,9 @@ Index width_for(const Lines& lines, Index count, bool scattered) {
 // Whether a tile of lines that lie side by side stays in the first level of the cache.
 template <class Real>
 bool may_lie_side_by_side(const Lines& lines) {
-  return lines.transform.kind == Transform::Kind::c2c && kTileBytes * lines.length <= kSideBySideBytes;
+  const Transform& transform = lines.transform;
+  return transform.kind == Transform::Kind::c2c && transform.family == Transform::Family::fourier &&
+         kTileBytes * lines.length <= kSideBySideBytes;
 }
 
 // Lines one after the other, with a gap.
@@ -117,12 +119,13 @@ Spacing in_rows(Index cells) {
 
 template <class Real>
 Tile& tile_for(const Lines& lines, Index width, const Spacing& in, const Spacing& out, Planning planning) {
-  using Key = std::tuple<Transform::Kind, int, Index, Index, Spacing, Spacing, Planning>;
+  using Key = std::tuple<Transform::Kind, int, Transform::Family, int, int, Index, Index, Spacing, Spacing, Planning>;
   // Each thread has tiles of its own.
   thread_local std::map<Key, std::unique_ptr<Tile>> tiles;
   const Transform& transform = lines.transform;
   const int sign = transform.kind == Transform::Kind::c2c ? transform.sign : 0;
-  auto& tile = tiles[Key{transform.kind, sign, lines.length, width, in, out, planning}];
+  auto& tile = tiles[Key{transform.kind, sign, transform.family, transform.type, transform.power, lines.length, width,
+                         in, out, planning}];
   if (!tile) tile = Tile::make<Real>(lines, width, in, out, planning);
   return *tile;
 }

@@ -24,14 +24,9 @@ void test_decoding(int ndim) {
   auto append = [&](const std::vector<std::int64_t>& more) { numbers.insert(numbers.end(), more.begin(), more.end()); };
   append(blocks);
   std::vector<std::size_t> starts;
-  const std::vector<std::vector<std::int64_t>> stages{{1, 0, -1, 0, 1, ndim - 1},
-                                                      {2, 0, 1, 0},
-                                                      {1, 2, 1, 1, 1, 0},
-                                                      {4},
-                                                      {5, -1, 3},
-                                                      {1, 0, -1, 0, 1, 0},
-                                                      {7, 1, 0},
-                                                      {6}};
+  const std::vector<std::vector<std::int64_t>> stages{
+      {1, 0, -1, 0, 1, ndim - 1}, {2, 0, 1, 0}, {1, 2, 1, 1, 1, 0},  {4}, {5, -1, 3},
+      {1, 0, -1, 0, 1, 0},        {7, 1, 0},    {8, 1, 3, -1, 1, 0}, {6}};
   const std::size_t opening = 4;
   for (const auto& stage : stages) {
     starts.push_back(numbers.size());
@@ -52,6 +47,8 @@ void test_decoding(int ndim) {
   expect(plan.wire == Wire::f16, "this is not the type that is sent");
   const Transform& real = plan.stages[2].transform;
   expect(plan.stages[opening].count == 3 && plan.stages[opening].axis == -1, "these are not the pieces");
+  const Transform& sines = plan.stages[7].transform;
+  expect(sines.family == Transform::Family::sine && sines.type == 3 && sines.power == -1, "these are not the sines");
   expect(real.kind == Transform::Kind::c2r && real.sign == 1 && real.weighted, "this is not the real transform");
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     for (const std::int64_t wrong : {std::int64_t{-99}, std::int64_t{1} << 60}) {
@@ -77,8 +74,8 @@ void test_decoding(int ndim) {
     expect(refused(numbers), "a grid may have " + std::to_string(axes) + " axes");
   }
   numbers[2] = ndim;
-  numbers[starts[3]] = 8;
-  expect(refused(numbers), "there is a ninth stage");
+  numbers[starts[3]] = 9;
+  expect(refused(numbers), "there is a tenth stage");
 }
 
 // Random numbers are either refused or decoded. They cause no crash.
@@ -90,7 +87,7 @@ void test_decoding_of_noise() {
     for (Index axis = 0; axis < 2 * ndim; ++axis) numbers.push_back(random(1, 9));
     for (Index axis = 0; axis < ndim; ++axis) numbers.push_back(random(-1, 1));
     for (Index axis = 0; axis < ndim; ++axis) numbers.push_back(axis);
-    for (Index i = random(0, 4 * ndim); i > 0; --i) numbers.push_back(random(-1, 7));
+    for (Index i = random(0, 4 * ndim); i > 0; --i) numbers.push_back(random(-1, 8));
     try {
       decode(numbers.data(), numbers.size(), 2);
       ++decoded;

@@ -12,8 +12,8 @@
 #include "cpu/steps.h"
 #include "native/engine.h"
 #include "tests/boxes.h"
-#include "tests/dft.h"
 #include "tests/expect.h"
+#include "tests/transforms.h"
 
 using namespace decompops;
 using native::Engine;
@@ -105,6 +105,7 @@ struct Steps {
   }
 
   void transform() {
+    if (random(0, 2) == 0) return transform_waves();
     using Kind = Transform::Kind;
     Blocks after = plan.target;
     const std::vector<int> axes = some_axes();
@@ -126,6 +127,19 @@ struct Steps {
       for (Cell& cell : expected.cells) cell *= plan.scale;
     }
     add(Stage::Kind::fourier, after, axes, last);
+  }
+
+  // Cosines or sines along some axes, of a real or complex field.
+  void transform_waves() {
+    const std::vector<int> axes = some_axes();
+    if (axes.empty()) return;
+    const Transform waves = random_waves(Transform::Kind::r2r);
+    for (int axis : axes) expected = transformed(expected, axis + 1, waves, plan.target.lengths[axis]);
+    if (plan.scale == 1) {
+      plan.scale = 0.5;
+      for (Cell& cell : expected.cells) cell *= plan.scale;
+    }
+    add(Stage::Kind::cosine, plan.target, axes, waves);
   }
 
   // Changes the order of storage, and the axis that the devices shard.

@@ -13,8 +13,8 @@
 #include "cpu/fft.h"
 #include "cpu/lines.h"
 #include "tests/boxes.h"
-#include "tests/dft.h"
 #include "tests/expect.h"
+#include "tests/transforms.h"
 
 using namespace decompops;
 
@@ -172,8 +172,9 @@ void test_lines() {
     Strides counts = random_counts({2, 5, 20, 3, 2});
     counts.push_back(random(1, 20));
     const int axes = counts.size(), axis = static_cast<int>(random(1, axes - 1));
-    const Kind kind = static_cast<Kind>(random(0, 2));
-    const Transform transform{kind, random(0, 1) ? 1 : -1, random(0, 1) == 1};
+    const Kind kind = static_cast<Kind>(random(0, 3));
+    const bool waves = kind == Kind::r2r || (kind == Kind::c2c && random(0, 1));
+    const Transform transform = waves ? random_waves(kind) : Transform{kind, random(0, 1) ? 1 : -1, random(0, 1) == 1};
     const double scale = trial % 4 == 0 ? 1 : 0.5;
     const Lines lines{axis, transform, random(2, 20), scale};
     const Region whole{Strides::filled(axes), counts};
@@ -181,7 +182,7 @@ void test_lines() {
     const int cut = random(0, 1) ? axis : static_cast<int>(random(0, axes - 1));
     const Index half = random(1, before.count(cut));
     const Region first = before.with(cut, 0, half), second = before.with(cut, half, before.count(cut));
-    const Index reals_in = kind == Kind::r2c ? 1 : 2, reals_out = kind == Kind::c2r ? 1 : 2;
+    const Index reals_in = transform.reals_in(), reals_out = transform.reals_out();
     const Index element = reals_in * static_cast<Index>(sizeof(double));
     const auto arranged = random(0, 1) ? spaced : [](Buffer buffer, Index offset, const Region& region, Index) {
       return dense(buffer, offset, region);

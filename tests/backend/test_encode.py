@@ -25,6 +25,8 @@ KINDS = [
     [],
     ["axis", "pieces"],
     [],
+    ["count"],
+    ["sine", "type", "power", "count"],
 ]
 
 
@@ -82,6 +84,16 @@ def fields(**known):
             (replace(C2C, before=replace(Z, parts=(1, 3, 1)), after=replace(Z, parts=(1, 3, 1)), axes=(2, 0)),),
             [(1, {"kind": 0, "sign": -1, "weighted": 0, "axes": (2, 0)})],
         ),
+        (
+            (
+                LocalTransform(Z, Z, (2,), RealToReal("dct", 2, before=1, after=-1)),
+                LocalTransform(Z, Z, (2,), RealToReal("dst", 3, before=2, after=1)),
+            ),
+            [
+                (8, {"sine": 0, "type": 2, "power": -1, "axes": (2,)}),
+                (8, {"sine": 1, "type": 3, "power": 2, "axes": (2,)}),
+            ],
+        ),
         ((EXTEND, CROP), [(2, fields(axis=1, periodic=1, transposed=0)), (3, fields(transposed=0))]),
         (
             (CROP.transpose(), replace(EXTEND, periodic=False).transpose()),
@@ -128,7 +140,8 @@ def test_mesh_axes_that_act_as_one():
         Scale(Z, 2.0),
         Resize(Z, Z, (2,), ((),)),
         LocalTransform(Z, Z, (2,), Identity()),
-        LocalTransform(Z, Z, (2,), RealToReal("dct", 2)),
+        LocalTransform(Z, Z, (2,), RealToReal("dct", 1)),
+        LocalTransform(Z, Z, (2,), RealToReal("dst", 4)),
         LocalTransform(Z, Z, (2,), DFT("c2c", 1, normalised=True)),
     ],
     ids=lambda stage: type(stage).__name__,

@@ -6,6 +6,7 @@ from typing import get_args
 
 import numpy as np
 
+from ..._basis.cosine import RealToReal
 from ..._basis.fourier import DFT
 from ..._common.blocks import Blocks, MeshAxis
 from ..._plan.lower import Wire
@@ -71,6 +72,9 @@ def _stage(stage: AbstractStage) -> tuple[int, ...]:
             return (4,)
         case Resize(changes_ends=True):
             return (7, len(stage.axes), *stage.axes)
+        case LocalTransform(transform=RealToReal(type=2 | 3) as waves):
+            power = waves.after if waves.type == 2 else waves.before
+            return (8, waves.kind == "dst", waves.type, power, len(stage.axes), *stage.axes)
         case _:
             raise ValueError(f"the kernels do not support the stage {stage}.")
 

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import AbstractMesh, Mesh
 
+from ..._basis.cosine import RealToReal
 from ..._basis.fourier import DFT
 from ..._common.blocks import Blocks, MeshAxis, axis_names, entry_names
 from ..._plan.lower import Wire
@@ -104,7 +105,7 @@ def scale_of(plan: Plan) -> float:
 
 
 def _is_supported(stage: AbstractStage) -> bool:
-    """Return whether the kernels run `stage`. Of all transforms, they run only Fourier transforms."""
+    """Return whether the kernels run `stage`. They run Fourier transforms, and cosines and sines of types 2 and 3."""
     match stage:
         case Pieces(stages=stages):
             supported = all(_is_supported(part) and not isinstance(part, Extend | Crop | Pieces) for part in stages)
@@ -115,7 +116,7 @@ def _is_supported(stage: AbstractStage) -> bool:
             supported = all(name == other or 1 in (parts, now) for name, parts, other, now in cuts)
         case Extend() | Crop() | Clear() | Resize(changes_ends=True):
             supported = True
-        case LocalTransform(transform=DFT(normalised=False)):
+        case LocalTransform(transform=DFT(normalised=False) | RealToReal(type=2 | 3)):
             supported = library.has_fft()
         case _:
             supported = False
@@ -149,6 +150,10 @@ def details(plan: Plan, wire: Wire | None) -> Iterator[str]:
             case LocalTransform(transform=DFT() as dft):
                 axes = "".join(names[axis] for axis in stage.axes)
                 yield f"{dft.kind} along {axes} with sign {dft.sign:+d}{', weighted' if dft.weighted else ''}"
+            case LocalTransform(transform=RealToReal() as waves):
+                axes = "".join(names[axis] for axis in stage.axes)
+                ends = f", ends times √2^{waves.before} and √2^{waves.after}" if waves.before or waves.after else ""
+                yield f"{waves.kind} of type {waves.type} along {axes}{ends}"
             case Extend():
                 halo = (stage.before if stage.transposed else stage.after).halo[stage.axis]
                 kind = "periodic" if stage.periodic else "bounded"
