@@ -12,6 +12,19 @@ from jax import Array, lax
 # The longest line for which a product is faster than an FFT, for each type of transform.
 LONGEST = {1: 513, 2: 192, 3: 192, 4: 129}
 
+# The primes for which FFT libraries have fast code.
+_FAST_PRIMES = (2, 3, 5, 7, 11)
+
+
+def are_faster_than_kernels(type: int, n: int) -> bool:
+    """Return whether a product takes less time than a compiled kernel, which runs an FFT of `n` points in the cache."""
+    if n > LONGEST[type]:
+        return False
+    for prime in _FAST_PRIMES:
+        while n % prime == 0:
+            n //= prime
+    return n > 1
+
 
 def transformed(matrix: np.ndarray, type: int, block: Array, axis: int) -> Array:
     """Multiply the lines of `block` along `axis` (negative) by the matrix of a transform of this type.

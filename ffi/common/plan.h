@@ -66,6 +66,8 @@ struct Stage {
   std::vector<int> axes;  // the axes of a transform or a resize; a half spectrum is halved along the last of them
   Transform transform;
   Index count = 0;  // the number of pieces; there are fewer if the axis has fewer cells
+
+  bool transforms() const { return kind == Kind::fourier || kind == Kind::cosine; }
 };
 
 // The type in which exchanges between pencils send numbers of wider types. `none`: the type of the field.

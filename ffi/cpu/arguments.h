@@ -110,7 +110,7 @@ inline Arguments arguments_of(const Plan& plan, const xla::ffi::AnyBuffer& input
   }
   Index after = element;
   for (const Stage& stage : plan.stages) {
-    if (stage.kind != Stage::Kind::fourier && stage.kind != Stage::Kind::cosine) continue;
+    if (!stage.transforms()) continue;
     if (!is_double && !is_single) throw Failure("these numbers have no transform");
     if (stage.kind == Stage::Kind::cosine) continue;  // It takes real and complex cells.
     const Index real = is_double ? 8 : 4;

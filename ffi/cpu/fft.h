@@ -17,7 +17,7 @@ struct Spacing {
   bool operator<(const Spacing& other) const { return std::pair(cells, lines) < std::pair(other.cells, other.lines); }
 };
 
-// `count` lines of `length` real-space cells. The signs of `r2c` and `c2r` do not matter: they are -1 and +1.
+// `count` lines of `length` real-space cells. `r2c` always has sign -1, and `c2r` sign +1, whatever `transform.sign` is.
 struct LinesOfTile {
   Transform transform;
   Index length, count;

@@ -42,8 +42,7 @@ Program Compiler::run() {
 void Compiler::add(std::size_t index) {
   const Stage& stage = plan_.stages[index];
   using Kind = Stage::Kind;
-  const bool collected =
-      stage.kind == Kind::fourier || stage.kind == Kind::cosine || stage.kind == Kind::resize || moves_nothing(stage);
+  const bool collected = stage.transforms() || stage.kind == Kind::resize || moves_nothing(stage);
   if (!collected) pad();
   if (!collected && stage.kind != Kind::move) settle();
   switch (stage.kind) {

@@ -26,8 +26,9 @@ from . import launch
 class MPI(AbstractBackend):
     """Run operators with compiled kernels over MPI, for CPU clusters. `mpiexec` starts one process for each CPU device.
 
-    One kernel runs a whole operator, with its Fourier transforms and exchanges. XLA computes cosine and sine transforms
-    between kernels. See docs/kernels.md and docs/kernels_mpi.md. Call `MPI.initialize()` first.
+    One kernel runs a whole operator, with its transforms and exchanges. XLA computes some cosine and sine transforms
+    between kernels: types 1 and 4, and some lengths. See docs/kernels.md and docs/kernels_mpi.md. Call
+    `MPI.initialize()` first.
 
     **Arguments:**
 

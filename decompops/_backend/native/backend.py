@@ -27,8 +27,8 @@ from .rows import ordered, run_rows
 class Native(AbstractBackend):
     """Run operators with compiled kernels on the CPU devices of one process. For such devices, this is the default.
 
-    One kernel runs a whole operator, with its Fourier transforms and exchanges. XLA computes cosine and sine transforms
-    between kernels. Devices exchange data through shared memory. See docs/kernels.md.
+    One kernel runs a whole operator, with its transforms and exchanges. XLA computes some cosine and sine transforms
+    between kernels: types 1 and 4, and some lengths. Devices exchange data through shared memory. See docs/kernels.md.
 
     **Arguments:**
 

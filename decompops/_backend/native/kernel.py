@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import AbstractMesh, Mesh
 
+from ..._basis import short_lines
 from ..._basis.cosine import RealToReal
 from ..._basis.fourier import DFT
 from ..._common.blocks import Blocks, MeshAxis, axis_names, entry_names
@@ -105,7 +106,10 @@ def scale_of(plan: Plan) -> float:
 
 
 def _is_supported(stage: AbstractStage) -> bool:
-    """Return whether the kernels run `stage`. They run Fourier transforms, and cosines and sines of types 2 and 3."""
+    """Return whether the kernels run `stage`. They run Fourier transforms, and cosines and sines of types 2 and 3.
+
+    XLA runs short lines whose length has a large prime factor, as products with a matrix, because this is faster.
+    """
     match stage:
         case Pieces(stages=stages):
             supported = all(_is_supported(part) and not isinstance(part, Extend | Crop | Pieces) for part in stages)
@@ -116,8 +120,10 @@ def _is_supported(stage: AbstractStage) -> bool:
             supported = all(name == other or 1 in (parts, now) for name, parts, other, now in cuts)
         case Extend() | Crop() | Clear() | Resize(changes_ends=True):
             supported = True
-        case LocalTransform(transform=DFT(normalised=False) | RealToReal(type=2 | 3)):
+        case LocalTransform(transform=DFT(normalised=False)):
             supported = library.has_fft()
+        case LocalTransform(transform=RealToReal(type=(2 | 3) as number), points=points):
+            supported = library.has_fft() and not any(short_lines.are_faster_than_kernels(number, n) for n in points)
         case _:
             supported = False
     return supported and stage.before.ndim <= int(library.build()["axes"])
