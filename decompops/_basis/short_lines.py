@@ -8,22 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from .._common.primes import has_prime_above
+
 
 # The longest line for which a product is faster than an FFT, for each type of transform.
 LONGEST = {1: 513, 2: 192, 3: 192, 4: 129}
 
-# The primes for which FFT libraries have fast code.
-_FAST_PRIMES = (2, 3, 5, 7, 11)
+# FFT libraries are slow for lengths with a prime factor above this one.
+_LARGEST_FAST_PRIME = 11
 
 
 def are_faster_than_kernels(type: int, n: int) -> bool:
     """Return whether a product takes less time than a compiled kernel, which runs an FFT of `n` points in the cache."""
-    if n > LONGEST[type]:
-        return False
-    for prime in _FAST_PRIMES:
-        while n % prime == 0:
-            n //= prime
-    return n > 1
+    return n <= LONGEST[type] and has_prime_above(n, _LARGEST_FAST_PRIME)
 
 
 def transformed(matrix: np.ndarray, type: int, block: Array, axis: int) -> Array:

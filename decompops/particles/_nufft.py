@@ -11,6 +11,7 @@ from jaxtyping import Inexact, Shaped
 
 from .._common.byte_order import device_array
 from .._common.check import check_flag, check_number
+from .._common.primes import has_prime_above
 from .._core.decomposition import Decomposition
 from .._operator.fft import FFT
 from .._operator.planned import pad
@@ -172,13 +173,6 @@ def fine_grid(decomposition: Decomposition, least: list[float]) -> tuple[int, ..
 def _fast_length(least: int, step: int) -> int:
     """Return the smallest multiple of `step` of at least `least` whose other prime factors are 2, 3 and 5."""
     count = -(-least // step)
-    while not _is_smooth(count):
+    while has_prime_above(count, 5):
         count += 1
     return count * step
-
-
-def _is_smooth(n: int) -> bool:
-    for prime in (2, 3, 5):
-        while n % prime == 0:
-            n //= prime
-    return n == 1

@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jaxtyping import Shaped
 
 from .._common.byte_order import device_array
+from .._common.primes import has_prime_above
 from .._core.layout import check_global
 from .._operator.transform import AbstractTransform
 from . import _vector
@@ -159,11 +160,9 @@ def _low_modes(fft: AbstractTransform, highest: float) -> tuple[AbstractTransfor
 
 def _smooth(n: int) -> int:
     """Return the smallest number of at least `n` without prime factors above five, for fast transforms."""
-    rest = n
-    for prime in (2, 3, 5):
-        while rest % prime == 0:
-            rest //= prime
-    return n if rest == 1 else _smooth(n + 1)
+    while has_prime_above(n, 5):
+        n += 1
+    return n
 
 
 def _checked_triangles(triangles: Any, bounds: tuple[float, ...]) -> tuple[Triangle, ...]:

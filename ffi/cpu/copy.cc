@@ -96,7 +96,7 @@ inline void transpose_pair(T* to, Index to_stride, const T* from, Index from_str
 }
 #endif
 
-// Transposes a block of elements of 4 bytes, four by four.
+// Transposes a block of elements of 4 bytes in vector registers, in squares of four by four elements.
 template <class T, class Change>
 void transpose_floats(T* to, Index to_stride, const T* from, Index from_stride, Change change) {
 #ifdef __SSE2__
@@ -169,8 +169,9 @@ void transpose(T* to, const T* from, const Axis& rows, const Axis& columns, bool
       }
     }
   };
-  // Rows that lie far apart may share a few sets of the cache. So a few rows are copied from end to end before the next
-  // ones: the rows of `to` if they lie further apart than those of `from`. Cells that are fetched ahead are in the cache.
+  // Rows that lie far apart may share a few sets of the cache. If the rows of `to` lie further apart than those of `from`,
+  // a few of them are therefore written from end to end before the next ones. With `ahead`, this order would not fetch
+  // cells before they are read.
   if (!ahead && rows.to > columns.from) {
     for (Index i = 0; i < rows.count; i += kBlock) {
       for (Index j = 0; j < columns.count; j += kBlock) copy_block(i, j);

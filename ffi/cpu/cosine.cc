@@ -72,7 +72,7 @@ class CosineLines : public AbstractFft {
     }
   }
 
-  // Copies the even cells of `x`, and then its odd cells from the last to the first.
+  // Copies the even cells of `x` to the first half of `v`, and its odd cells in reverse order to the second half.
   template <bool kSine>
   void gather(const Real* x, Real* v) const {
     const Index n = lines_.length;
@@ -86,6 +86,7 @@ class CosineLines : public AbstractFft {
     if (n % 2 == 1) std::copy_n(x + kReals * (n - 1), kReals, v + kReals * (n / 2));
   }
 
+  // Does the reverse of `gather`.
   template <bool kSine>
   void scatter(const Real* v, Real* x) const {
     const Index n = lines_.length;
@@ -99,7 +100,7 @@ class CosineLines : public AbstractFft {
     if (n % 2 == 1) std::copy_n(v + kReals * (n / 2), kReals, x + kReals * (n - 1));
   }
 
-  // Mode k of a sine transform is mode n-1-k of a cosine transform.
+  // Where a line of modes has mode k of the cosine transform. Sine transforms have their modes in reverse order.
   template <bool kSine>
   Index place(Index k) const {
     return kReals * (kSine ? lines_.length - 1 - k : k);
