@@ -242,18 +242,18 @@ def test_crafted_files_are_refused_soon(tmp_path, thing):
 
 
 def test_an_array_that_is_too_large_for_the_memory(tmp_path):
-    """Somebody has given a file a huge shape, and the right checksum for it."""
+    """Somebody has given a file a huge shape, more than a process can address, and the right checksum for it."""
     path = tmp_path / "u.zarr"
     io.write(path, {"u": U}, DEC)
-    edit_zarr(path, lambda member: member.update(shape=[2, *(2**14,) * 3]))
+    edit_zarr(path, lambda member: member.update(shape=[2, *(2**15,) * 3]))
     with patch.object(_zarr, "check_contents", lambda contents: contents):
         contents = _zarr.Zarr().open(path).contents
-    contents = replace(contents, attributes=contents.attributes | {"lengths": [2**14] * 3})
+    contents = replace(contents, attributes=contents.attributes | {"lengths": [2**15] * 3})
     text = json.loads((path / "zarr.json").read_text())
-    text["attributes"] |= {"lengths": [2**14] * 3, "decompops_checksum": contents.checksum}
+    text["attributes"] |= {"lengths": [2**15] * 3, "decompops_checksum": contents.checksum}
     (path / "zarr.json").write_text(json.dumps(text))
-    for grid in (None, dops.Decomposition(make_mesh((1, 1)), shape=(2**14,) * 3)):
+    for grid in (None, dops.Decomposition(make_mesh((1, 1)), shape=(2**15,) * 3)):
         with pytest.raises(
-            MemoryError, match=r"`path` must have arrays that fit .*'u' has the shape \(2, 16384, 16384,"
+            MemoryError, match=r"`path` must have arrays that fit .*'u' has the shape \(2, 32768, 32768,"
         ):
             io.read(path, grid)

@@ -33,14 +33,20 @@ def _decorated(function: Any = None, *, typechecker: Callable) -> Any:
     return jaxtyped(function, typechecker=typechecker) if function.__closure__ else typechecker(function)
 
 
+def _undecorated(function: Any = None, *, typechecker: Callable) -> Any:
+    return (lambda function: function) if function is None else function
+
+
 @contextmanager
 def checked(package: str) -> Iterator[None]:
     """Check the annotations of the modules of `package` that are imported in the `with` block.
 
     jaxtyping compares the axes of all arrays in a call. For this, it binds the arguments and checks them twice, which
     takes much longer than beartype's own checks. So jaxtyping decorates only functions with the shape of an array in an
-    annotation. This holds after the `with` block too, because functions in functions are decorated in each call.
+    annotation. After the `with` block, only functions in functions are still decorated, in each call. That takes longer
+    than their checks are worth, so they stay as they are.
     """
     jaxtyping.jaxtyped = _decorated
     with jaxtyping.install_import_hook(package, CHECKER):
         yield
+    jaxtyping.jaxtyped = _undecorated
