@@ -37,6 +37,7 @@ def test_kernels_work():
     [
         ("operators", 2, "0"),
         pytest.param("operators", 4, "1", marks=pytest.mark.sweep),
+        pytest.param("on_top", 2, "1", marks=pytest.mark.sweep),
         ("order,tree,moving_particles", 2, "1"),
         pytest.param("transformations", 2, "1", marks=pytest.mark.sweep),
         ("transformations,order,tree,moving_particles", 4, "0"),

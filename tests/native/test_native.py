@@ -33,9 +33,13 @@ def test_kernels_work():
     assert dops.Native().problem() is None
 
 
-@pytest.mark.parametrize("check", [checks.operators, checks.transformations, checks.spectral, check_plans])
+@pytest.mark.parametrize("check", [checks.operators, checks.transformations, check_plans])
 def test_results(check):
     check(NATIVE)
+
+
+def test_everything_on_top_of_transforms():
+    checks.spectral(NATIVE, everything=True)
 
 
 def test_narrow_exchanges():
