@@ -100,7 +100,7 @@ class CosineLines : public AbstractFft {
     if (n % 2 == 1) std::copy_n(v + kReals * (n / 2), kReals, x + kReals * (n - 1));
   }
 
-  // Where a line of modes has mode k of the cosine transform. Sine transforms have their modes in reverse order.
+  // Returns where mode k of a cosine transform lies in a line. A sine transform has its modes in reverse order.
   template <bool kSine>
   Index place(Index k) const {
     return kReals * (kSine ? lines_.length - 1 - k : k);

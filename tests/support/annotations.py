@@ -43,8 +43,8 @@ def checked(package: str) -> Iterator[None]:
 
     jaxtyping compares the axes of all arrays in a call. For this, it binds the arguments and checks them twice, which
     takes much longer than beartype's own checks. So jaxtyping decorates only functions with the shape of an array in an
-    annotation. After the `with` block, only functions in functions are still decorated, in each call. That takes longer
-    than their checks are worth, so they stay as they are.
+    annotation. A function inside a function would be decorated in each call of the outer one. That takes longer than
+    the checks are worth, so nothing is decorated after the `with` block.
     """
     jaxtyping.jaxtyped = _decorated
     with jaxtyping.install_import_hook(package, CHECKER):
