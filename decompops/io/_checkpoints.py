@@ -17,6 +17,7 @@ from ._barrier import Barrier, BrokenBarrier
 from ._checkpoint_folder import CheckpointFolder
 from ._checksums import checksum, checksum_of_json
 from ._contents import Damaged, check_version, damaged
+from ._ending import begin, end
 from ._leaves import Leaf, leaves_of, name_of, warn_of_other_boxes
 from ._orbax import orbax_checkpoint, reader, reading_by_all
 
@@ -106,7 +107,7 @@ class Checkpoints:
     ) -> None:
         """Write a checkpoint in the background. All processes must call this method.
 
-        The call first waits until the previous checkpoint is complete.
+        The call first waits until the previous checkpoint is complete. A program without `close` waits at its end.
 
         **Arguments:**
 
@@ -147,6 +148,7 @@ class Checkpoints:
             parts["arrays"] = orbax.args.PyTreeSave(arrays)
         self.wait()
         self._names.check_free(step)
+        begin(self.wait)
         self._manager.save(step, args=orbax.args.Composite(**parts), force=True)
 
     def restore(
@@ -223,12 +225,15 @@ class Checkpoints:
             kind, cause = (RuntimeError, error) if cause is None else (OSError, cause)
             line = str(cause).strip().partition("\n")[0]
             raise kind(f"a checkpoint in {self.folder} was not written: {line}") from error
+        finally:
+            end(self.wait)
 
     def close(self) -> None:
         """Wait until the last checkpoint is complete, and release the folder."""
         try:
             self._manager.close()
         finally:
+            end(self.wait)
             self._names.release()
 
     def __enter__(self) -> "Checkpoints":

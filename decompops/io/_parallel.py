@@ -1,4 +1,4 @@
-"""Calls a function in several threads, also when the program is about to end."""
+"""Calls a function in several threads."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -11,9 +11,8 @@ from ._parts import THREADS
 def in_parallel(function: Callable[..., Any], tasks: Iterable[tuple]) -> None:
     """Call `function(*task)` for each task, in this thread and in up to `THREADS - 1` others. Raises the first error.
 
-    `tasks` is iterated only as fast as the threads take its tasks. A `ThreadPoolExecutor` refuses tasks once the main
-    thread has ended, when `Writer` may still be writing. Some versions of Python then refuse new threads as well, and
-    this thread does all tasks.
+    `tasks` is iterated only as fast as the threads take its tasks. If the system refuses a thread, the others do its
+    tasks.
     """
     lock, left, errors = Lock(), iter(tasks), []
 

@@ -1,10 +1,7 @@
 """`write` and `Writer` write snapshots of sharded fields and spectra to disk."""
 
-import atexit
 import errno
 import os
-import sys
-import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +18,7 @@ from .._core.layout import exchange_numbers
 from .._core.structure import Space
 from .._operator.grid import GridLike
 from ._contents import describe
+from ._ending import begin, end
 from ._format import Cells
 from ._formats import format_of
 from ._parts import chunk_shape, host_cells, part_lengths, parts_of, processes_of
@@ -98,7 +96,6 @@ class Writer:
     def __init__(self):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decompops.io")
         self._pending: Future | None = None
-        atexit.register(self._at_exit)
 
     def write(
         self, path: str | os.PathLike, arrays: Mapping[str, Array | np.ndarray], grid: GridLike, **options: Any
@@ -112,10 +109,12 @@ class Writer:
         with writing.staging.telling():
             self.wait()
             self._pending = self._thread.submit(writing.copy().run)
+            begin(self.wait)
 
     def wait(self) -> None:
         """Wait until the last snapshot is complete. **Raises:** its error, if it could not be written."""
         pending, self._pending = self._pending, None
+        end(self.wait)
         if pending is not None:
             pending.result()
 
@@ -127,17 +126,6 @@ class Writer:
             self.wait()
         finally:
             self._thread.shutdown()
-            atexit.unregister(self._at_exit)
-
-    def _at_exit(self) -> None:
-        """Wait for the last snapshot of a writer without `with`. If it failed, the exit status of the program is 1."""
-        try:
-            self.wait()
-        except Exception:
-            traceback.print_exc()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(1)
 
 
 class _Writing:

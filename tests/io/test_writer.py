@@ -146,25 +146,32 @@ def test_writing_needs_at_most_one_more_block(tmp_path, suffix, how):
     assert blocks < (0.6 if how == "foreground" else 1.6)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_writer_without_with_loses_nothing(tmp_path, suffix):
-    """At the end of a program, a writer without `with` writes its last snapshot, or the program fails."""
-    program = f"""
+def test_a_program_without_with_loses_nothing(tmp_path):
+    """At its end, a program waits for what it still writes, or it fails."""
+    program = """
 import decompops as dops, jax, numpy as np, resource, signal, sys
 from decompops import io
 dec = dops.Decomposition(jax.make_mesh((1,), ("x",)), shape=(128, 64, 64), axes=("x",))
-if len(sys.argv) > 1:  # as on a full disk
+cells = np.random.default_rng(0).random((128, 64, 64))
+number = len(sys.argv)
+if number > 1:  # as on a full disk
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-writer = io.Writer()
-writer.write("u{suffix}", {{"u": np.ones((128, 64, 64))}}, dec, time=len(sys.argv))
+def save():  # Nothing else refers to the checkpoints and the writers.
+    io.Checkpoints("checkpoints").save(number, {"u": cells})
+    for suffix in (".zarr", ".h5"):
+        io.Writer().write(f"u{suffix}", {"u": cells}, dec, time=number)
+save()
 """
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
     options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
-    done = subprocess.run([sys.executable, "-c", program], **options)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert io.read(tmp_path / f"u{suffix}").time == 1
-    done = subprocess.run([sys.executable, "-c", program, "fail"], **options)
-    assert done.returncode == 1
-    assert re.search("OSError.*(File too large|file write failed)", done.stderr), done.stderr
-    assert io.read(tmp_path / f"u{suffix}").time == 1
+    for arguments, status in ([], 0), (["fail"], 1):
+        done = subprocess.run([sys.executable, "-c", program, *arguments], **options)
+        assert done.returncode == status
+        assert [io.read(tmp_path / f"u{suffix}").time for suffix in SUFFIXES] == [1, 1]
+        with io.Checkpoints(tmp_path / "checkpoints") as checkpoints:
+            assert checkpoints.steps == [1]
+        if status == 0:
+            assert done.stderr == ""
+    for error in r"a checkpoint in .* was not written", r".*/\.u\.zarr", r".*(File too large|file write failed)":
+        assert re.search(f"^OSError: {error}", done.stderr, re.MULTILINE), done.stderr
