@@ -48,9 +48,10 @@ def apply(call: Call, x: Array) -> Array:
 
 
 def apply_to_block(call: Call, block: Array) -> Array:
-    """Apply the plan of `call` to one block, inside a `shard_map` over the mesh."""
+    """Apply the plan of `call` to one block, inside a `shard_map` over the mesh, or over the mesh axes of the grid."""
     call.backend.prepare(call, block.dtype)
-    return run_on_block(call, block) if call.backend.differentiable_block else block_p.bind(block, call=call)
+    simple = call.backend.differentiable_block and not _free_axes(call)
+    return run_on_block(call, block) if simple else block_p.bind(block, call=call)
 
 
 def apply_on_one_device(call: Call, x: Array) -> Array:
@@ -66,11 +67,19 @@ def _block_map(x: Array, *, call: Call) -> Array:
 
     Batch axes must be manual as well, because XLA would gather sharded batch axes for its FFTs.
     """
-    # In a partly manual `shard_map` around the call, some axes are manual already.
-    names = frozenset(call.mesh.axis_names) - manual_axes()
-    lead = x.ndim - call.plan.source.ndim
+    return _map_free_axes(call, x, call.plan.source.spec, call.plan.target.spec)
+
+
+def _free_axes(call: Call) -> frozenset[str]:
+    """Return the mesh axes that are not manual. A partly manual `shard_map` around the call leaves some of them."""
+    return frozenset(call.mesh.axis_names) - manual_axes()
+
+
+def _map_free_axes(call: Call, x: Array, source: PartitionSpec, target: PartitionSpec) -> Array:
+    """Run the plan with all mesh axes manual. `source` and `target` name the axes of the grid that are not yet."""
+    names, lead = _free_axes(call), x.ndim - call.plan.source.ndim
     batch = batch_of(x, lead, call.mesh, call.plan.mesh_axes, call.batch, names)
-    specs = PartitionSpec(*batch, *call.plan.source.spec), PartitionSpec(*batch, *call.plan.target.spec)
+    specs = PartitionSpec(*batch, *source), PartitionSpec(*batch, *target)
     return map_blocks(functools.partial(run_on_block, call), call.mesh, names, *specs, check_types=False)(x)
 
 
@@ -115,15 +124,18 @@ def _abstract_value(x, *, call: Call):
     return x.update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding)
 
 
-def _batching_rule(axis_data, args, dims, *, call: Call):
+def _batching_rule(primitive: Primitive, axis_data, args, dims, *, call: Call):
     (x,), (dim,) = args, dims
     if dim is None:  # JAX calls this rule also for an argument that is not mapped.
-        return operator_p.bind(x, call=call), None
+        return primitive.bind(x, call=call), None
     x = batching.bdim_at_front(x, dim, axis_data.size)
     known = axis_data.spmd_name or PartitionSpec.UNCONSTRAINED
     if axis_data.spmd_name is not None:
+        # An array on one device may be mapped over a mesh that the operator does not know.
+        if primitive is block_p and not manual_axes():
+            return block_p.bind(x, call=call), 0
         _check_spmd_name(call, entry_names(known), axis_data.size)
-    return operator_p.bind(x, call=replace(call, batch=(known, *call.batch))), 0
+    return primitive.bind(x, call=replace(call, batch=(known, *call.batch))), 0
 
 
 def _check_spmd_name(call: Call, names: tuple[str, ...], length: int) -> None:
@@ -135,7 +147,7 @@ def _check_spmd_name(call: Call, names: tuple[str, ...], length: int) -> None:
         )
 
 
-batching.fancy_primitive_batchers[operator_p] = _batching_rule
+batching.fancy_primitive_batchers[operator_p] = functools.partial(_batching_rule, operator_p)
 # The user may pass tangents and cotangents with any sharding, so they are placed like inputs.
 ad.deflinear2(operator_p, lambda cotangent, _, *, call: [apply(call.transpose(), jnp.asarray(cotangent))])
 ad.defjvp(operator_p, lambda tangent, _, *, call: apply(call, jnp.asarray(tangent)))
@@ -200,13 +212,13 @@ def _abstract_block(block, *, call: Call):
     return block.update(shape=shape, dtype=plan.result_dtype(block.dtype), weak_type=False)
 
 
-def _batch_block(args, dims, *, call: Call):
-    return block_p.bind(jnp.moveaxis(args[0], dims[0], 0), call=call), 0
+def _on_free_axes(block: Array, *, call: Call) -> Array:
+    """Run the plan on a block, whose batch may be sharded over mesh axes that are not manual."""
+    if not _free_axes(call) or not manual_axes():
+        return run_on_block(call, block)
+    return _map_free_axes(call, block, PartitionSpec(), PartitionSpec())
 
 
-batching.primitive_batchers[block_p] = _batch_block
+batching.fancy_primitive_batchers[block_p] = functools.partial(_batching_rule, block_p)
 ad.deflinear2(block_p, lambda cotangent, _, *, call: [block_p.bind(cotangent, call=call.transpose())])
-mlir.register_lowering(
-    block_p,
-    lambda ctx, block, *, call: _lower_function(lambda block, *, call: run_on_block(call, block), ctx, block, call),
-)
+mlir.register_lowering(block_p, functools.partial(_lower_function, _on_free_axes))

@@ -14,10 +14,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Inexact, Shaped
 
 from .._basis.fourier import Fourier
+from .._common.blocks import flat_names
 from .._common.byte_order import device_array
 from .._common.check import check_axes, check_dtype
 from .._common.placement import batch_of, place
-from .._common.sharding import axes_to_map, manual_axes, map_blocks
+from .._common.sharding import manual_axes, map_blocks
+from .._common.typed import batch_in_type
 from .._core.decomposition import Decomposition
 from .._core.layout import check_global
 from .._core.structure import Structure
@@ -161,9 +163,9 @@ def _convolved(operator: Convolution, x: Array, *, transposed: bool) -> Array:
     """Convolve a field that is on its devices."""
     grid = _grid(operator.fft, operator.open)
     mesh, source, target = grid.decomposition.mesh, grid.plans.outer.source, grid.plans.inner.target
-    free = frozenset(mesh.axis_names) - manual_axes()
-    field = PartitionSpec(*batch_of(x, x.ndim - source.ndim, mesh, source.mesh_axes, (), free), *source.spec)
-    names = axes_to_map(mesh, field)
+    # Other mesh axes may shard a batch, also one of `jax.vmap`. The transforms know it when they are compiled.
+    field = PartitionSpec(*batch_in_type(x, source.ndim), *source.spec)
+    names = set(flat_names(field)) - manual_axes()
     arrays, rest = eqx.partition(operator, eqx.is_array)
     specs = jax.tree.map(lambda _: PartitionSpec(), arrays)
     if operator.spectrum is not None:
@@ -180,7 +182,8 @@ def _on_block(operator: Convolution, grid: OpenGrid, block: Array, *, transposed
     """Convolve one block of a field, inside a `shard_map`."""
     plans = grid.plans
     forth, back = _there_and_back(grid, plans.outer, transposed=transposed)
-    field, block = block.nbytes, forth.local(block)
+    shards = _shards_of_batch(grid, block)
+    field, block = block.nbytes // shards, forth.local(block)
     if plans.axis is None:  # A grid of one axis cannot be cut.
         return back.local(_on_piece(operator, grid, block, 0, transposed=transposed))
 
@@ -188,9 +191,9 @@ def _on_block(operator: Convolution, grid: OpenGrid, block: Array, *, transposed
     on_piece = eqx.filter_checkpoint(functools.partial(_on_piece, transposed=transposed))
     at = plans.inner.source.position(plans.axis)
     cells, start = block.shape[at], 0
-    fields = math.prod(block.shape[: block.ndim - plans.inner.source.ndim])
+    fields = math.prod(block.shape[: block.ndim - plans.inner.source.ndim]) // shards
     doubled = fields * math.prod(plans.inner.target.block_shape) * plans.inner.result_dtype(block.dtype).itemsize
-    least = math.ceil(2 * doubled / max(_FIELDS * field - block.nbytes, field, 1))
+    least = math.ceil(2 * doubled / max(_FIELDS * field - block.nbytes // shards, field, 1))
     pieces = min(max(doubled // _BYTES, least, 1), _MOST_PIECES, cells)  # A batch may be empty.
     counts = even_lengths(cells, pieces)
     # The pieces have at most two lengths. If one piece has a length of its own, it comes first: after the loop over the
@@ -206,6 +209,14 @@ def _on_block(operator: Convolution, grid: OpenGrid, block: Array, *, transposed
         block = lax.fori_loop(np.int32(0), np.int32(count), step, block)
         start += count * length
     return back.local(block)
+
+
+def _shards_of_batch(grid: OpenGrid, block: Array) -> int:
+    """Return into how many parts the mesh axes that are not manual cut the batch of a block."""
+    mesh, source = grid.decomposition.mesh, grid.plans.outer.source
+    free = frozenset(mesh.axis_names) - manual_axes()
+    batch = batch_of(block, block.ndim - source.ndim, mesh, source.mesh_axes, (), free)
+    return math.prod(mesh.shape[name] for name in flat_names(batch) if name in free)
 
 
 def _on_piece(

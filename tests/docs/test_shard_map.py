@@ -20,7 +20,7 @@ np.testing.assert_allclose(second, rolled - 6 * a, atol=1e-4)
 np.testing.assert_allclose(along_y, np.cumsum(a, 1), atol=1e-4)
 np.testing.assert_allclose(gradient, 2 * smoother(smoother(a)), atol=1e-4)
 assert gradient.sharding.spec == u.sharding.spec
-for result in (spectra, same_spectra):
+for result in (spectra, same_spectra, spectra_again):
     np.testing.assert_allclose(result, np.fft.fftn(fields, axes=(1, 2, 3)), atol=1e-3)
     assert result.sharding.spec == jax.P("c", None, "x", "y")
 
