@@ -22,7 +22,7 @@ def test_the_fit_finds_a_law():
 
 def test_a_small_run_has_the_spectrum_of_experiments(tmp_path):
     """On 32³ points, the range is short: from the wavenumber 5 to 8."""
-    output = example.run_for_gallery("inertial_range", tmp_path, optimised=True)
+    output = example.run_for_gallery("inertial_range", tmp_path)
     assert float(re.search(r"falls like k\^\((\S+)\);", output)[1]) == pytest.approx(-5 / 3, abs=0.5)
     assert float(re.search(r"constant is (\S+) there", output)[1]) == pytest.approx(1.62, abs=2 * 0.17)
 

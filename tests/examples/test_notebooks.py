@@ -59,7 +59,7 @@ def test_a_notebook_runs_twice_in_one_process(name, started, tmp_path):
     """
     notebook = example.gallery.notebook(example.entry(name), SMALL[name])
     (tmp_path / "notebook.ipynb").write_text(json.dumps(notebook))
-    result = example.run("-c", RUN, *["--started"] * started, cwd=tmp_path)
+    result = example.run("-c", RUN, *["--started"] * started, cwd=tmp_path, imported=not started)
     assert result.returncode == 0, result.stderr
     assert result.stdout.endswith("The notebook ran.\n")
     assert result.stdout.count(f"Figure: {name}.png") == 2

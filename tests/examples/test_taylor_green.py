@@ -74,7 +74,7 @@ def test_it_continues_in_its_folder(tmp_path):
 def test_energy_falls_at_the_rate_of_viscous_dissipation(tmp_path):
     """The energy loss of an under-resolved flow equals its viscous dissipation: the budget holds at any resolution."""
     options = ("--n", "16", "--dt", "0.02", "--dtype", "float64", "--t-end", "8", "--re", "200", "--mesh", "1x1")
-    time, energy, _, enstrophy = history(*options, cwd=tmp_path, optimised=True)
+    time, energy, _, enstrophy = history(*options, cwd=tmp_path)
     assert (np.diff(energy) < 0).all()
     assert enstrophy.max() > 2 * enstrophy[0]  # The cascade has begun.
     rate = -(energy[2:] - energy[:-2]) / (time[2:] - time[:-2])

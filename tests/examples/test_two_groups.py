@@ -24,8 +24,8 @@ def in_processes(folder, monkeypatch, *options: str, processes: int) -> str:
     """Return the output of process 0. The other processes only print messages of Gloo."""
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     shared = ["--address", f"127.0.0.1:{free_port()}", "--processes", processes, "--out", folder / "figure.png"]
-    command = [*WARNINGS, example.EXAMPLES / "two_groups.py", *SMALL, *options, *shared]
-    with start(folder, [[*command, "--rank", rank] for rank in range(processes)], FLAGS) as ranks:
+    commands = [[example.EXAMPLES / "two_groups.py", *SMALL, *options, *shared, "--rank", i] for i in range(processes)]
+    with start(folder, commands, FLAGS, options=WARNINGS) as ranks:
         wait(ranks, limit=240)
         assert [rank.code for rank in ranks] == [0] * processes, report(ranks)
         assert not any("snapshots" in rank.output for rank in ranks[1:]), report(ranks)

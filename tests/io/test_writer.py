@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from decompops import io
 from decompops.io._staging import Staging, leftovers
 from decompops.io._zarr import Zarr
 
+import forks
 from helpers import make_mesh, random_field
 
 
@@ -106,6 +106,10 @@ def test_the_writer_raises_earlier_errors(tmp_path, fft, pressure):
     np.testing.assert_array_equal(io.read(tmp_path / "u.zarr").arrays["u"], pressure)
 
 
+def run(*command: str, cwd: Path) -> subprocess.CompletedProcess:
+    return forks.run(*command, cwd=cwd, environment=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""})
+
+
 MEMORY = """
 import re, sys
 from pathlib import Path
@@ -139,8 +143,7 @@ def test_writing_needs_at_most_one_more_block(tmp_path, suffix, how):
 
     Files store the cells of a chunk in another order than memory, or with padding. So a write copies each chunk.
     """
-    command = [sys.executable, "-c", MEMORY, str(tmp_path / f"u{suffix}"), how]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run("-c", MEMORY, str(tmp_path / f"u{suffix}"), how, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     blocks = float(done.stdout)
     assert blocks < (0.6 if how == "foreground" else 1.6)
@@ -163,10 +166,8 @@ def save():  # Nothing else refers to the checkpoints and the writers.
         io.Writer().write(f"u{suffix}", {"u": cells}, dec, time=number)
 save()
 """
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
-    options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
     for arguments, status in ([], 0), (["fail"], 1):
-        done = subprocess.run([sys.executable, "-c", program, *arguments], **options)
+        done = run("-c", program, *arguments, cwd=tmp_path)
         assert done.returncode == status
         assert [io.read(tmp_path / f"u{suffix}").time for suffix in SUFFIXES] == [1, 1]
         with io.Checkpoints(tmp_path / "checkpoints") as checkpoints:

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from decompops.tools import cli as cli
 
+import forks
+
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
     """Run a command. Its output is 80 columns wide, unless `environment` sets `COLUMNS`."""
-    command = [sys.executable, "-m", "decompops", *arguments]
-    variables = os.environ | {"COLUMNS": "80"} | environment
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=variables)
+    return forks.run("-m", "decompops", *arguments, environment=os.environ | {"COLUMNS": "80"} | environment)
 
 
 def run_json(*arguments: str) -> dict:

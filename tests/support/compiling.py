@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 
 _JAXLIB = tuple(map(int, version("jaxlib").split(".")[:2]))
-# Tests spend most of their time compiling small programs that run once or twice. Only long runs of examples compile as
+# Tests spend most of their time compiling small programs that run once or twice. Only one run of an example compiles as
 # users do. By default, LLVM compiles a program in up to 32 parts on several threads, which takes a quarter more time in
 # all. The test run has a process for each core, so it compiles one part.
 FLAGS = "--xla_cpu_parallel_codegen_split_count=1"

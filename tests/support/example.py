@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import pytest
 
+import forks
 from compiling import FLAGS, WARNINGS
 from pages import ROOT, tool
 
@@ -56,13 +57,13 @@ def entry(name: str) -> NamedTuple:
     return found
 
 
-def run_for_gallery(name: str, folder: Path, optimised: bool = False) -> str:
+def run_for_gallery(name: str, folder: Path) -> str:
     """Run an example with the options `quick` of its entry in the gallery, and return what it prints.
 
     The run must draw the figure. Continuous integration sets DECOMPOPS_GALLERY, so that the site shows this run.
     """
     found, start = entry(name), time.perf_counter()
-    result = run(f"{name}.py", *shlex.split(found.quick), cwd=folder, optimised=optimised)
+    result = run(f"{name}.py", *shlex.split(found.quick), cwd=folder)
     assert result.returncode == 0, result.stderr
     assert_picture(folder / f"{name}.png")
     if "DECOMPOPS_GALLERY" in os.environ:
@@ -76,10 +77,11 @@ def assert_picture(path: Path) -> None:
     assert len(picture) > 10_000
 
 
-def run(*command: str, cwd: Path, optimised: bool = False) -> subprocess.CompletedProcess:
+def run(*command: str, cwd: Path, optimised: bool = False, imported: bool = True) -> subprocess.CompletedProcess:
     """Run `python` with these arguments in the folder `cwd`. The first argument may be the name of an example.
 
-    Pass `optimised` for long programs. They compile as those of users do, which takes most of the time of a short one.
+    With `optimised`, it compiles as for users, which takes longer than the programs of tests run. With `optimised`, or
+    without `imported`, no package is imported before the program starts.
     """
     if command[0].endswith(".py"):
         command = (str(EXAMPLES / command[0]), *command[1:])
@@ -87,6 +89,8 @@ def run(*command: str, cwd: Path, optimised: bool = False) -> subprocess.Complet
     environment = os.environ | {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"}
     environment["XLA_FLAGS"] = "" if optimised else FLAGS
     environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "0" if optimised else "1"
+    if imported and not optimised:
+        return forks.run(*command, options=WARNINGS, cwd=cwd, environment=environment)
     return subprocess.run(
         [sys.executable, *WARNINGS, *command],
         cwd=cwd,

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import forks
 from compiling import WARNINGS
 
 
@@ -53,14 +54,19 @@ assert not different, different
 """
 
 
-def check(script: str, *, folder: Path | None = None) -> None:
+def check(script: str, *, folder: Path | None = None, imported: bool = True) -> None:
     """Run a script in its own process in `folder`, with the default backend as readers do. A warning is an error.
 
-    Programs are not optimised, because optimisation by LLVM takes most of the time of a short program.
+    Programs are not optimised, because optimisation by LLVM takes most of the time of a short program. Without
+    `imported`, no package is imported before the script runs: it may set variables that packages read at their import.
     """
-    command = [sys.executable, *WARNINGS, "-c", script + '\nprint("checked")\n']
     environment = {name: value for name, value in os.environ.items() if name != "DECOMPOPS_BACKEND"}
     environment |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    run = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=folder or ROOT, env=environment)
+    script += '\nprint("checked")\n'
+    if imported:
+        run = forks.run("-c", script, options=WARNINGS, cwd=folder or ROOT, environment=environment)
+    else:
+        command = [sys.executable, *WARNINGS, "-c", script]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=folder or ROOT, env=environment)
     assert run.returncode == 0, run.stderr
     assert run.stdout.endswith("checked\n")

@@ -2,12 +2,12 @@
 
 import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import forks
 
 
 HERE = Path(__file__).parent
@@ -16,10 +16,10 @@ HERE = Path(__file__).parent
 class Rank:
     """A process of the run, its output, and the time at which it ended."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], log: Path):
+    def __init__(self, command: list[str], options: list[str], environment: dict[str, str], log: Path):
         self.log = log
-        with log.open("w") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
+        log.write_text("")
+        self.process = forks.start(*command, options=options, environment=environment, out=str(log), err=str(log))
         self.ended: float | None = None
 
     def has_ended(self) -> bool:
@@ -37,14 +37,16 @@ class Rank:
 
 
 @contextmanager
-def start(folder: Path, commands: list[list], xla_flags: str = "") -> Iterator[list[Rank]]:
-    """Start one rank for each command. All ranks are stopped at the end of the `with` block."""
+def start(
+    folder: Path, commands: list[list], xla_flags: str = "", options: tuple[str, ...] = ()
+) -> Iterator[list[Rank]]:
+    """Start one rank for each command, with these options of Python. The end of the `with` block stops all ranks."""
     environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     environment |= {"PYTHONPATH": str(HERE), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_flags}
     ranks: list[Rank] = []
     try:
         for i, command in enumerate(commands):
-            ranks.append(Rank([sys.executable, "-u", *map(str, command)], environment, folder / f"rank{i}.txt"))
+            ranks.append(Rank([*map(str, command)], ["-u", *options], environment, folder / f"rank{i}.txt"))
         yield ranks
     finally:
         for rank in ranks:
