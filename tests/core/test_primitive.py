@@ -83,8 +83,13 @@ def real_loss(operator):
     return loss
 
 
+# No rule depends on the backend, and programs with compiled kernels compile in half the time.
+BACKENDS = {"auto": "native", "explicit": "xla"}
+
+
 @pytest.fixture(params=["auto", "explicit"])
-def mesh(request):
+def mesh(request, monkeypatch):
+    monkeypatch.setenv("DECOMPOPS_BACKEND", BACKENDS[request.param])
     mesh = make_mesh((2, 4), request.param)
     with jax.set_mesh(mesh):
         yield mesh
@@ -128,7 +133,10 @@ def test_first_and_second_derivatives(mesh, name):
     ("mesh", "name"),
     thinned(
         [(kind, name) for name in NAMES if name != "stencil" for kind in ("auto", "explicit")],
-        lambda kind, name: kind == ("auto", "explicit")[NAMES.index(name) % 2],
+        lambda kind, name: (
+            kind == ("auto", "explicit")[NAMES.index(name) % 2]
+            and name in ("fft", "inverse", "rfft.T", "composition", "halo", "halo.crop")
+        ),
     ),
     indirect=["mesh"],
 )
@@ -170,11 +178,12 @@ def test_a_cotangent_from_elsewhere_is_placed_like_an_input(kind, ambient):
     ),
 )
 @pytest.mark.promotes_ranks
-def test_a_tangent_from_elsewhere_is_placed_like_an_input(name, ambient):
+def test_a_tangent_from_elsewhere_is_placed_like_an_input(name, ambient, monkeypatch):
     """Test tangents that are not sharded, as random probes and unit vectors are, on Explicit axes.
 
     On Auto axes, types have no sharding, so an unsharded tangent has the same type as a sharded one.
     """
+    monkeypatch.setenv("DECOMPOPS_BACKEND", BACKENDS["explicit" if ambient else "auto"])
     mesh = make_mesh((2, 4), "explicit")
     with jax.set_mesh(mesh) if ambient else contextlib.nullcontext():
         operator = operators(mesh)[name]
@@ -194,7 +203,8 @@ def test_a_tangent_from_elsewhere_is_placed_like_an_input(name, ambient):
 
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
-def test_dense_derivatives_and_random_probes(kind):
+def test_dense_derivatives_and_random_probes(kind, monkeypatch):
+    monkeypatch.setenv("DECOMPOPS_BACKEND", BACKENDS[kind])
     shape = (2, 4, 2)
     fft = dops.FFT3D(make_mesh((2, 2), kind), shape=shape)
     u = fft.decomposition.shard(random_field(shape))

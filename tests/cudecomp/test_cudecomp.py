@@ -45,10 +45,12 @@ def assert_tuned(printed: str) -> None:
 @pytest.mark.parametrize(
     ("tasks", "ranks", "handles"),
     [  # One job runs several tasks, because every rank takes seconds to start. `small` counts grids, so it comes first.
-        ("axes,grid,transformations,matrix,tuned", 4, {2, 4}),
+        ("axes,grid,transformations,thin_matrix,tuned", 4, {2, 4}),
+        pytest.param("matrix", 4, {4}, marks=pytest.mark.sweep),
         ("slabs,part", 3, {2, 3}),
         pytest.param("matrix", 3, {3}, marks=pytest.mark.sweep),
-        ("small,stress,spectral,systems", 2, {2}),
+        ("small,stress,spectral,few_systems", 2, {2}),
+        pytest.param("systems", 2, {2}, marks=pytest.mark.sweep),
         ("matrix", 1, set()),
     ],
 )

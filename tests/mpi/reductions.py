@@ -42,7 +42,7 @@ def main(folder: Path) -> None:
         assert dec.norm(operator(method(right)) - right) < 1e-4 * dec.norm(right)
 
     equation = pde.NavierStokes(dops.FFT3D(dec, real=True), viscosity=0.1)
-    solver = pde.ETDRK(equation, dt=0.01)
+    solver = pde.ETDRK(equation, dt=0.01, order=2)
     energy = lambda t, x: jnp.sum(spectral.mean_square(equation.transform, x)) / 2
     for control in (None, pde.CFL(0.5), pde.ErrorControl(1e-3)):
         done = pde.simulate(solver, equation.state(u), 0.02, control=control, observe=energy, progress=False)

@@ -23,9 +23,13 @@ def time_of_death(victim: Rank) -> float | None:
     return float(found[1]) if found else None
 
 
-@pytest.mark.parametrize(("processes", "devices"), [(2, 2), pytest.param(4, 1, marks=pytest.mark.sweep)])
-def test_operators(tmp_path, processes, devices):
-    with start(tmp_path, worker(WORKER, "checks", processes, devices, "--folder", tmp_path), FLAGS) as ranks:
+@pytest.mark.parametrize(
+    ("processes", "devices", "options"),
+    [(2, 2, ()), *(pytest.param(*one, ("--everything",), marks=pytest.mark.sweep) for one in ((2, 2), (4, 1)))],
+)
+def test_operators(tmp_path, processes, devices, options):
+    commands = worker(WORKER, "checks", processes, devices, "--folder", tmp_path, *options)
+    with start(tmp_path, commands, FLAGS) as ranks:
         wait(ranks, limit=200)
         assert [rank.code for rank in ranks] == [0] * processes, report(ranks)
         assert all("all checks passed" in rank.output for rank in ranks), report(ranks)

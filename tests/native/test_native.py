@@ -18,6 +18,7 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec as P
 
 import checks
+import spectral_checks
 import wires
 from checks import assert_block, assert_exact, distributed
 from helpers import make_mesh, put, random_field
@@ -39,7 +40,7 @@ def test_results(check):
 
 
 def test_everything_on_top_of_transforms():
-    checks.spectral(NATIVE, everything=True)
+    spectral_checks.spectral(NATIVE, everything=True)
 
 
 def test_narrow_exchanges():

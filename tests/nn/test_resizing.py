@@ -41,7 +41,7 @@ LAYERS = {
             for mesh in MESHES
         ],
         lambda name, kernel, mode, sizes, kind: (
-            sizes == (2, 4) or (kind == "explicit") == ((name, kernel) in {("down", 3), ("up", (2, 4, 1))})
+            sizes == (2, 4) or (name, kernel, kind) in {("down", 3, "explicit"), ("up", 3, "auto")}
         ),
     ),
 )
@@ -66,9 +66,14 @@ def test_the_transposed_convolution_is_the_adjoint(mode):
     assert_close(left, right)
 
 
-@pytest.mark.parametrize(("sizes", "kind"), MESHES)
-@pytest.mark.parametrize("reduce", ["mean", "max"])
-def test_pools(sizes, kind, reduce, spoilt):
+@pytest.mark.parametrize(
+    ("reduce", "sizes", "kind"),
+    thinned(
+        [(reduce, *mesh) for reduce in ("mean", "max") for mesh in MESHES],
+        lambda reduce, sizes, kind: sizes == (2, 4) or (reduce == "max") == (kind == "explicit"),
+    ),
+)
+def test_pools(reduce, sizes, kind, spoilt):
     cls = {"mean": nn.AvgPool, "max": nn.MaxPool}[reduce]
     boxes = [length for n, f in zip(COARSE, FACTOR) for length in (n, f)]
     whole = lambda x: getattr(jnp, reduce)(x.reshape(2, *boxes), axis=(2, 4, 6))

@@ -76,7 +76,8 @@ def test_forward_and_round_trip(sizes, shape):
 def test_primes_times_eight_in_float32(sizes, axis_contiguous, shape, kind):
     mesh = make_mesh(sizes, kind)
     with jax.set_mesh(mesh):
-        fft = dops.FFT3D(mesh, shape=shape, axis_contiguous=axis_contiguous)
+        backend = "native" if axis_contiguous else "xla"
+        fft = dops.FFT3D(mesh, shape=shape, axis_contiguous=axis_contiguous, backend=backend)
         u = random_field(shape, np.complex64)
         x = put(mesh, u, "x", "y", None)
         k = fft(x)
@@ -143,7 +144,8 @@ def test_batch_axes(real, axis_contiguous, kind):
     mesh = make_mesh((2, 4), kind)
     shape = (4, 8, 6)
     with jax.set_mesh(mesh):
-        fft = dops.FFT3D(mesh, shape=shape, real=real, axis_contiguous=axis_contiguous)
+        backend = "native" if axis_contiguous else "xla"
+        fft = dops.FFT3D(mesh, shape=shape, real=real, axis_contiguous=axis_contiguous, backend=backend)
         u = field_for(real, (3, 2, *shape))
         got = fft.out_layout.gather(fft(u))
         assert_close(got, reference(u, real=real))
@@ -159,7 +161,8 @@ def test_batch_axes(real, axis_contiguous, kind):
 )
 def test_transposes_by_dot_products(sizes, shape, real, norm):
     axis_contiguous = (len(sizes) + sum(shape) + len(norm)) % 2 == 0  # These options vary from case to case.
-    fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real, norm=norm, axis_contiguous=axis_contiguous)
+    options = {"axis_contiguous": axis_contiguous, "backend": "native" if real else "xla"}
+    fft = dops.FFT3D(make_mesh(sizes), shape=shape, pad=True, real=real, norm=norm, **options)
     x = fft.decomposition.shard(field_for(real, shape, seed=1))
     y = spectrum_for(fft, seed=2)
     for operator, a, b in ((fft, np.asarray(x), y), (fft.inverse, y, np.asarray(x))):
@@ -200,7 +203,8 @@ def test_gradient_of_power(real, sizes, axis_contiguous):
     kind = ("auto", "explicit")[(sizes[0] + real) % 2]  # Each mesh runs with both kinds of axes.
     mesh, shape = make_mesh(sizes, kind), (8, 16, 8)
     with jax.set_mesh(mesh):
-        fft = dops.FFT3D(mesh, shape=shape, real=real, axis_contiguous=axis_contiguous)
+        backend = "native" if kind == "explicit" else "xla"
+        fft = dops.FFT3D(mesh, shape=shape, real=real, axis_contiguous=axis_contiguous, backend=backend)
         u = random_field(shape)
         weights = np.ones(1)
         if real:
@@ -219,7 +223,7 @@ def test_gradient_of_power(real, sizes, axis_contiguous):
 @pytest.mark.parametrize("real", [False, True])
 def test_spectral_derivative_and_its_gradient(real):
     mesh, n = make_mesh((2, 4)), 16
-    fft = dops.FFT3D(mesh, shape=(n, n, n), real=real)
+    fft = dops.FFT3D(mesh, shape=(n, n, n), real=real, backend="native" if real else "xla")
     x, y, z = np.meshgrid(*[2 * np.pi * np.arange(n) / n] * 3, indexing="ij")
     u = np.sin(2 * x) * np.cos(3 * y) * np.sin(z)
 

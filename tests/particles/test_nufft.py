@@ -29,6 +29,7 @@ TOLERANCES = [10.0**-digits for digits in (2, 4, 6, 8, 10, 12)]
 # The distributions, tolerances, oversamplings and kinds of values that are tested on pencils and on one axis, and the
 # distribution that is tested on each other grid.
 SOME = {("random", 1e-6, 2.0, True), ("edges", 1e-4, 1.25, False), ("one cell", 1e-12, 2.0, False)}
+FEW = {tolerance for _, tolerance, *_ in SOME}
 OTHER = {"uneven pencils": "one cell", "slabs": "random", "one device": "edges", "one mode": "one cell"}
 
 
@@ -67,8 +68,8 @@ def sums(nufft: particles.NUFFT, x):
     dec = nufft.decomposition
     arguments = (dec.shape, dec.box_lengths)
     return (
-        lambda c: np.asarray(waves.type1(x, c, *arguments, real=nufft.real)),
-        lambda f: np.asarray(waves.type2(x, f, *arguments, real=nufft.real)),
+        lambda c: waves.type1(x, c, *arguments, real=nufft.real),
+        lambda f: waves.type2(x, f, *arguments, real=nufft.real),
     )
 
 
@@ -85,12 +86,12 @@ def sums(nufft: particles.NUFFT, x):
             if oversampling == 2.0 or tolerance > 1e-9
         ],
         lambda grid, distribution, tolerance, oversampling, real: (
-            (grid, distribution, oversampling, real) == ("one axis", "random", 2.0, False)
+            ((grid, distribution, oversampling, real) == ("one axis", "random", 2.0, False) and tolerance not in FEW)
             or ((distribution, tolerance, oversampling, real) in SOME and distribution == OTHER.get(grid, distribution))
         ),
     ),
 )
-def test_sums_of_waves(grid, distribution, tolerance, oversampling, real):
+def test_sums_of_waves(request, grid, distribution, tolerance, oversampling, real):
     nufft = nufft_of(grid, tolerance, oversampling=oversampling, real=real)
     x, pm = positions_of(distribution, nufft), nufft.particle_mesh
     p = pm.place(x, id=np.arange(COUNT), c=numbers(COUNT, real=real), several=numbers((COUNT, 2), real=real))
@@ -102,9 +103,11 @@ def test_sums_of_waves(grid, distribution, tolerance, oversampling, real):
     assert spectrum.sharding.is_equivalent_to(layout.sharding, spectrum.ndim)
     expected = type1(attributes["c"])
     assert distance(layout.gather(spectrum), expected) < 3 * tolerance
-    both = layout.gather(nufft.type1(p, p["several"]))
-    for component in range(2):
-        assert distance(both[component], type1(attributes["several"][:, component])) < 3 * tolerance
+    # This takes a third of the time, so CI does it on two grids only.
+    if grid in ("pencils", "one axis") or request.node.get_closest_marker("sweep"):
+        both = layout.gather(nufft.type1(p, p["several"]))
+        for component in range(2):
+            assert distance(both[component], type1(attributes["several"][:, component])) < 3 * tolerance
     values = pm.gather(p.replace(v=nufft.type2(p, np.stack([expected, 2 * expected]))))["v"]
     assert distance(values[:, 0], type2(expected)) < 3 * tolerance
     np.testing.assert_allclose(values[:, 1], 2 * values[:, 0], rtol=1e-12, atol=1e-12 * np.abs(values).max())
@@ -115,7 +118,9 @@ def test_sums_of_waves(grid, distribution, tolerance, oversampling, real):
     ("grid", "real", "backend"),
     thinned(
         [(g, r, b) for g in ("pencils", "uneven pencils", "slabs") for r in (False, True) for b in ("xla", "native")],
-        lambda *case: case in {("uneven pencils", True, "xla"), ("slabs", False, "xla"), ("pencils", True, "native")},
+        lambda *case: (
+            case in {("uneven pencils", True, "xla"), ("slabs", False, "native"), ("pencils", True, "native")}
+        ),
     ),
 )
 def test_points_of_the_grid_have_the_fft(grid, real, backend):
@@ -183,14 +188,14 @@ def losses(nufft: particles.NUFFT, p: particles.Particles):
 )
 def test_derivatives(sizes, kind, real):
     """First and second derivatives by positions, strengths, the spectrum and the lengths of the box."""
-    shape = (6, 5, 4)
+    shape = (6, 5, 4)[: len(sizes) + 1]
     dec = dops.Decomposition(make_mesh(sizes, kind), shape=shape, box=dops.Box(1.0), pad=True, backend="native")
     nufft = particles.NUFFT(dec, 1e-9, real=real)
     rng, pm = np.random.default_rng(3), nufft.particle_mesh
-    x, c = rng.uniform(size=(8, 3)), numbers(8, real=real)
+    x, c = rng.uniform(size=(8, len(shape))), numbers(8, real=real)
     f = (np.fft.rfftn if real else np.fft.fftn)(numbers(shape, real=real, seed=4))
     p = pm.place(x, capacity=8, c=c, id=np.arange(8), dx=rng.normal(size=x.shape), dc=numbers(8, real=real, seed=6))
-    lengths = tuple(map(jnp.float64, (1.0, 1.1, 0.9)))
+    lengths = tuple(map(jnp.float64, (1.0, 1.1, 0.9)[: len(shape)]))
     by_nufft, by_sums = losses(nufft, p)
 
     def derivatives(loss):
@@ -255,7 +260,7 @@ def test_single_precision(backend):
     assert distance(nufft.particle_mesh.gather(p.replace(v=values))["v"], type2(type1(c))) < 1e-5
 
 
-@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("kind", ["auto", pytest.param("explicit", marks=pytest.mark.sweep)])
 def test_nothing_is_gathered(kind):
     nufft = nufft_of("pencils", kind=kind)
     p = nufft.particle_mesh.place(positions_of("random", nufft), c=numbers(COUNT))

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import particles
-from jax import lax
 
 from helpers import make_mesh, thinned
 
@@ -59,9 +58,10 @@ def gathered(nufft: particles.NUFFTType3, q: particles.Particles, values) -> np.
 
 
 def sums(x, c, k):
-    """Return the sum of `c_j exp(-i k x_j)` for each wavenumber."""
-    phase = jnp.einsum("ka,ja->kj", k, x)
-    return jnp.einsum("kj,j...->k...", lax.complex(jnp.cos(phase), -jnp.sin(phase)), jnp.asarray(c, complex))
+    """Return the sum of `c_j exp(-i k x_j)` for each wavenumber, by NumPy, and by JAX if `x` is its array."""
+    library = jnp if isinstance(x, jax.Array) else np
+    waves = library.exp(-1j * library.einsum("ka,ja->kj", k, x).astype(complex))
+    return library.einsum("kj,j...->k...", waves, c.astype(complex))
 
 
 def distance(got, expected) -> float:
@@ -80,7 +80,7 @@ def distance(got, expected) -> float:
             if oversampling == 2.0 or tolerance > 1e-9
         ],
         lambda grid, tolerance, oversampling, edges: (
-            (grid, oversampling, edges) == ("slabs", 2.0, False)
+            ((grid, oversampling, edges) == ("slabs", 2.0, False) and tolerance not in (1e-4, 1e-8))
             or ((tolerance, oversampling, edges) == (1e-8, 2.0, True) and grid in ("pencils", "one device"))
             or ((tolerance, oversampling, edges) == (1e-4, 1.25, False) and grid in ("uneven pencils", "one axis"))
         ),
@@ -97,10 +97,15 @@ def test_sums_of_waves(grid, tolerance, oversampling, edges):
 
 
 @pytest.mark.parametrize(
-    ("grid", "kind", "backend"), [("slabs", "auto", "xla"), ("uneven pencils", "explicit", "native")]
+    ("grid", "kind", "backend", "everything"),
+    [
+        ("slabs", "auto", "xla", False),
+        ("uneven pencils", "explicit", "native", True),
+        pytest.param("slabs", "auto", "xla", True, marks=pytest.mark.sweep),
+    ],
 )
-def test_kinds_of_strengths(grid, kind, backend):
-    """Real strengths, several components, single precision, inside jit and vmap."""
+def test_kinds_of_strengths(grid, kind, backend, everything):
+    """Several components; with `everything`, also real strengths, single precision, inside jit and vmap."""
     nufft = nufft_of(grid, 1e-5, kind=kind, backend=backend)
     x, k = data_of(nufft)
     several = numbers(COUNT, 2, 3)
@@ -108,6 +113,8 @@ def test_kinds_of_strengths(grid, kind, backend):
     values = gathered(nufft, q, nufft(p, p["several"], q))
     assert values.shape == (WAVES, 2, 3)
     assert distance(values, sums(x, several, k)) < 3e-5
+    if not everything:
+        return
     of_real = nufft(p, p["real"], q)
     assert distance(gathered(nufft, q, of_real), sums(x, several.real[:, 0, 0], k)) < 3e-5
     if kind == "explicit":

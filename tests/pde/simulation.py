@@ -50,11 +50,11 @@ def pause(t, u):
 run = pde.simulate(
     solver,
     u,
-    2.0,
+    1.5,
     interval=0.1,
     observe=observe,
     control=pde.CFL(0.2) if args.method == "controlled" else None,
-    write=pde.Snapshots(args.folder / "{:03}.zarr", every=10, fields=lambda u: pause(0, u)),
+    write=pde.Snapshots(args.folder / "{:03}.zarr", every=3, fields=lambda u: pause(0, u)),
     checkpoint=args.folder / "checkpoints",
     minutes=0.0,
 )

@@ -114,6 +114,7 @@ def test_kuramoto_sivashinsky_term_by_term():
     assert_close(rate(equation, u), linear - sum(s**2 for s in slope) / 2)
 
 
+@pytest.mark.sweep  # By default, test_exponax.py compares steps of all orders with exponax's steps.
 @pytest.mark.promotes_ranks
 @jax.numpy_dtype_promotion("standard")  # exponax mixes dtypes.
 def test_exponax_takes_the_same_steps():

@@ -19,7 +19,10 @@ EQUATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", EQUATIONS)
+# By default, test_nyquist.py tests diffusion between walls.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.sweep) if name == "diffusion" else name for name in EQUATIONS]
+)
 def test_walls_are_mirrors(name):
     mesh = make_mesh((2, 4))
     box = dops.Box((2 * np.pi, 2 * np.pi, np.pi))

@@ -18,7 +18,7 @@ from decompops._plan.plan import Plan
 from decompops._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
 
 from dense import apply_stage, as_matrix, conjugated, true_subspace, units
-from helpers import make_mesh
+from helpers import make_mesh, thinned
 
 
 C128, F64 = np.dtype(np.complex128), np.dtype(np.float64)
@@ -71,21 +71,23 @@ def others():
     }
 
 
-def halos():
+def halos(turn=0):
+    """Return halos of every second combination, and of the others with `turn=1`."""
     found = {}
-    for n in (6, 5, 1):  # 6 is divided evenly, 5 is padded, and 1 is less than the number of devices.
-        for halo in ((1, 0), (1, 2), (4, 9)):  # Nine layers are wider than the grid.
-            for periodic in (True, False):
-                blocks = cut((2, n), "-x", (3,))
-                long = replace(blocks, halo=((0, 0), halo))
-                found[f"{n} cells, halo {halo}, {periodic=}"] = Extend(blocks, long, 1, periodic)
+    for i, n in enumerate((6, 5, 1)):  # 6 is divided evenly, 5 is padded, and 1 is less than the number of devices.
+        for j, halo in enumerate(((1, 0), (1, 2), (4, 9))):  # Nine layers are wider than the grid.
+            periodic = (i + j + turn) % 2 == 0
+            blocks = cut((2, n), "-x", (3,))
+            long = replace(blocks, halo=((0, 0), halo))
+            found[f"{n} cells, halo {halo}, {periodic=}"] = Extend(blocks, long, 1, periodic)
     whole = cut((2, 3), "x-", (3,))
     found["undivided"] = Extend(whole, replace(whole, halo=((0, 0), (1, 2))), 1, True)
     found["no layers"] = Extend(whole, whole, 1, True)
     return (3,), found
 
 
-def transforms():
+def transforms(turn=0):
+    """Return transforms of every second combination, and of the others with `turn=1`."""
     found = {}
     sizes = (2,)
     for kind in ("c2c", "r2c", "c2r"):
@@ -95,6 +97,8 @@ def transforms():
                     transform = DFT(kind, sign, weighted, normalised)
                     flags = f"{'weighted ' * weighted}{'normalised ' * normalised}"
                     for axes, points in (((1,), (3, 4)), ((2, 1), (3, 5, 2))):
+                        if ((sign > 0) + weighted + normalised + len(axes) + turn) % 2:
+                            continue
                         points = cut(points, "x--"[: len(points)], sizes)
                         last = {axes[-1]: points.lengths[axes[-1]] // 2 + 1}
                         half = replace(points, lengths=tuple(last.get(i, n) for i, n in enumerate(points.lengths)))
@@ -153,7 +157,8 @@ def moves_of_several_mesh_axes():
 
 
 GROUPS = {f.__name__: f() for f in (moves, others, halos, transforms, resizes, four_axes, moves_of_several_mesh_axes)}
-CASES = [(group, name) for group, (_, stages) in GROUPS.items() for name in stages]
+MORE = {"more_halos": halos(1), "more_transforms": transforms(1)}
+CASES = [(group, name) for group, (_, stages) in (GROUPS | MORE).items() for name in stages]
 
 
 def kinds_of(stage: AbstractStage):
@@ -171,7 +176,7 @@ def inverse_of(stage: AbstractStage):
 @functools.cache
 def results(group: str):
     """Apply the stages of a group, and their transposes, conjugates and inverses, to unit vectors in one program."""
-    sizes, stages = GROUPS[group]
+    sizes, stages = (GROUPS | MORE)[group]
     mesh, programs, inputs = make_mesh(sizes), {}, {}
     for name, stage in stages.items():
         dtypes = kinds_of(stage)
@@ -187,9 +192,11 @@ def results(group: str):
     return {key: np.asarray(y) for key, y in run(inputs).items()}
 
 
-@pytest.mark.parametrize(("group", "name"), CASES, ids=lambda text: text)
+@pytest.mark.parametrize(
+    ("group", "name"), thinned(CASES, lambda group, name: group not in MORE), ids=lambda text: text
+)
 def test_stage(group, name):
-    stage = GROUPS[group][1][name]
+    stage = (GROUPS | MORE)[group][1][name]
     source, target = kinds_of(stage)
     found = {form: as_matrix(y) for (other, form), y in results(group).items() if other == name}
     expected = as_matrix(apply_stage(stage, units(stage.before, source)))

@@ -1,12 +1,14 @@
 """Tests of vectors on grids with points on walls: no component across a wall is lost silently."""
 
+import itertools
+
 import decompops as dops
 import jax
 import numpy as np
 import pytest
 from decompops import spectral
 
-from helpers import assert_close, make_mesh
+from helpers import assert_close, make_mesh, thinned
 
 
 N = 12
@@ -42,8 +44,13 @@ def test_each_basis_keeps_or_refuses_velocities_across_walls(basis):
     assert_close(found, slope * np.ones((8, 1)), 1e-12)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
-@pytest.mark.parametrize("kind", [spectral.Divergence, spectral.Curl])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    thinned(
+        itertools.product((spectral.Divergence, spectral.Curl), (np.float32, np.float64, np.complex128)),
+        lambda kind, dtype: (kind is spectral.Curl) == (dtype is np.float64),
+    ),
+)
 def test_velocities_through_walls_are_refused(kind, dtype):
     fft = transform(dops.Cosine(1), real=dtype is not np.complex128)
     across = np.zeros((3, 2, 8, N), dtype)

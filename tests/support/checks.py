@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from decompops.tools.hlo import collectives
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-from helpers import assert_close, extended, make_mesh, plan_of, random_field, surrounded
+from helpers import assert_close, extended, make_mesh, random_field, surrounded
 
 
 XLA = dops.XLA()
@@ -78,16 +78,17 @@ def operators(backend) -> None:
             check_halos(backend, mesh, shape)
     for shape, contiguous in itertools.product((ONE, LONG), (False, True)):
         check_transposes(backend, slab if shape == LONG else grid, shape, contiguous, ["zx", "xz", "yz"])
-    for dtype in (np.bool_, np.int8, np.float16, jnp.bfloat16, np.int32, np.complex128):
-        u = random_field(EVEN).astype(dtype)
-        move = [dops.Transpose(meshes()[-1], "z", "x", backend=b) for b in (backend, XLA)]
-        assert_same(move[0](u), move[1](u))
-    for dtype in (np.int16, np.float16, jnp.bfloat16, np.float32, np.complex64):
-        h = [dops.HaloExchange(meshes()[-1], 1, shape=EVEN, pad=True, backend=b) for b in (backend, XLA)]
-        plan = h[0].plan()
-        u = np.round(8 * random_field(plan.target.shape)).astype(dtype)  # Sums of these numbers are exact.
-        u = distributed(u, meshes()[-1], plan.target.spec, u.shape)
-        assert_same(h[0].T(u), h[1].T(u))
+    move = dops.Transpose(grid, "z", "x", shape=EVEN, backend=backend)
+    values = [random_field(EVEN).astype(d) for d in (np.bool_, np.int8, np.float16, jnp.bfloat16, np.int32, complex)]
+    for moved, u in zip(jax.jit(lambda fields: [move(field) for field in fields])(values), values):
+        assert_exact(moved, u)
+    exchange = dops.HaloExchange(grid, 1, shape=EVEN, backend=backend)
+    target, parts = exchange.plan().target, exchange.in_layout.blocks.parts
+    whole = np.round(8 * random_field(target.shape))  # Sums of these numbers are exact.
+    values = [whole.astype(d) for d in (np.int16, np.float16, jnp.bfloat16, np.float32, np.complex64)]
+    fields = [distributed(y, grid, target.spec, y.shape) for y in values]
+    for added, y in zip(jax.jit(lambda fields: [exchange.T(field) for field in fields])(fields), values):
+        assert_exact(added, folded(whole, EVEN, parts, exchange.halo, exchange.periodic).astype(y.dtype))
 
 
 def check_fft(backend, mesh: Mesh, shape: tuple, contiguous: bool) -> None:
@@ -98,33 +99,42 @@ def check_fft(backend, mesh: Mesh, shape: tuple, contiguous: bool) -> None:
     ):
         if dtype == np.float32 and contiguous:
             continue
-        options = {
-            "shape": shape,
-            "pad": True,
-            "real": real,
-            "norm": norm,
-            "axis_contiguous": contiguous,
-            "backend": backend,
-        }
-        fft, same = dops.FFT3D(mesh, **options), dops.FFT3D(mesh, **{**options, "backend": XLA})
-        pairs = [] if dtype == np.float32 else [(fft.T, same.T), (fft.H, same.H), (fft.inverse.T, same.inverse.T)]
-        plan = fft.plan()
+        options = {"pad": True, "real": real, "norm": norm, "axis_contiguous": contiguous, "backend": backend}
+        fft = dops.FFT3D(mesh, shape=shape, **options)
+        plan, transposed = fft.plan(), dtype != np.float32
 
         @jax.jit
-        def everything(u, t, fft=fft, pairs=pairs, plan=plan):
+        def everything(u, t, fft=fft, transposed=transposed):
             k = fft(u)
-            inputs = [t if plan_of(ours).source == plan.target else u for ours, _ in pairs]
-            return k, fft.inverse(k), [(ours(x), theirs(x)) for (ours, theirs), x in zip(pairs, inputs)]
+            return k, fft.inverse(k), (fft.T(t), fft.H(t), fft.inverse.T(u)) if transposed else ()
 
+        stored = lambda k, order=plan.target.order: k.transpose(order)
         u = random_field(shape, dtype)
         expected = (np.fft.rfftn if real else np.fft.fftn)(u, norm=norm)
-        expected = expected.transpose(1, 2, 0) if contiguous else expected
-        t = distributed(random_field(expected.shape, np.complex128, 1), mesh, plan.target.spec, plan.target.shape)
-        k, back, others = everything(fft.decomposition.shard(u), t)
-        assert_block(k, expected)
+        t = random_field(expected.shape, np.complex128, 1)
+        field = distributed(stored(t), mesh, plan.target.spec, plan.target.shape)
+        k, back, others = everything(fft.decomposition.shard(u), field)
+        assert_block(k, stored(expected))
         assert_block(back, u)
-        for ours, theirs in others:
-            assert_alike(ours, theirs)
+        by_t, by_h, by_inverse = transposes(u, t, norm)
+        for found, values in zip(others, (by_t, by_h, stored(by_inverse))):
+            assert_block(found, values)
+
+
+def transposes(u: np.ndarray, t: np.ndarray, norm: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return by NumPy `fft.T(t)` and `fft.H(t)` of a spectrum, and `fft.inverse.T(u)` of a field.
+
+    A real transform stands for the real part of its result where its values are real. Its inverse adds all modes of a
+    half spectrum twice, except those that are their own conjugates along the last axis.
+    """
+    other = {"backward": "forward", "forward": "backward", "ortho": "ortho"}[norm]
+    if np.iscomplexobj(u):
+        return np.fft.fftn(t, norm=norm), np.fft.ifftn(t, norm=other), np.fft.ifftn(u, norm=norm)
+    modes, n = t.shape[-1], u.shape[-1]
+    full = np.pad(t, [(0, 0)] * (t.ndim - 1) + [(0, n - modes)])
+    times = np.where(2 * np.arange(modes) % n == 0, 1, 2)
+    inverse = times * np.fft.rfftn(u, norm=other).conj()
+    return np.fft.fftn(full, norm=norm).real, np.fft.ifftn(full, norm=other).real, inverse
 
 
 def in_pieces(backend, overlap: int) -> Any:
@@ -160,60 +170,91 @@ def check_transposes(backend, mesh: Mesh, shape: tuple, contiguous: bool, pairs:
 
 def check_halos(backend, mesh: Mesh, shape: tuple) -> None:
     for width, periodic in ((1, True), (((2, 1), (0, 3), (1, 1)), (True, False, False)), ((9, 0, 4), True)):
-        ours, theirs = (
-            dops.HaloExchange(mesh, width, periodic=periodic, shape=shape, pad=True, backend=b) for b in (backend, XLA)
-        )
-        values, parts, target = random_field(shape), ours.in_layout.blocks.parts, ours.plan().target
-        y = distributed(random_field(target.shape, seed=1), mesh, target.spec, target.shape)
+        exchange = dops.HaloExchange(mesh, width, periodic=periodic, shape=shape, pad=True, backend=backend)
+        values, parts, target = random_field(shape), exchange.in_layout.blocks.parts, exchange.plan().target
+        y = random_field(target.shape, seed=1)
 
         @jax.jit
-        def everything(u, y, ours=ours, theirs=theirs):
-            h, empty = ours(u), ours.crop.T(u)
-            products = jnp.sum(y * h), jnp.sum(ours.T(y) * u)
-            return h, ours.crop(h), empty, ours.update(empty), (ours.T(h), theirs.T(h)), products
+        def everything(u, y, exchange=exchange):
+            h, empty = exchange(u), exchange.crop.T(u)
+            return h, exchange.crop(h), empty, exchange.update(empty), exchange.T(y)
 
-        h, cropped, empty, updated, transposed, products = everything(ours.decomposition.shard(values), y)
-        assert_exact(h, extended(values, parts, ours.halo, ours.periodic))
+        field = distributed(y, mesh, target.spec, target.shape)
+        h, cropped, empty, updated, added = everything(exchange.decomposition.shard(values), field)
+        assert_exact(h, extended(values, parts, exchange.halo, exchange.periodic))
         assert_exact(cropped, values)
-        assert_exact(empty, surrounded(values, parts, ours.halo))
+        assert_exact(empty, surrounded(values, parts, exchange.halo))
         assert_same(updated, h)
-        assert_alike(*transposed)
-        assert_close(*products)
+        assert_block(added, folded(y, shape, parts, exchange.halo, exchange.periodic))
 
 
-def matrix(backend, *, everything: bool) -> None:
+def folded(y: np.ndarray, shape: tuple[int, ...], parts, halo, periodic) -> np.ndarray:
+    """Return the sums of all copies of each cell in a field with halo layers: the transpose of `extended`."""
+    cells = extended(np.arange(1, 1 + math.prod(shape)).reshape(shape), parts, halo, periodic)  # 0 is outside.
+    sums = np.zeros(1 + math.prod(shape), y.dtype)
+    np.add.at(sums, cells, y)
+    return sums[1:].reshape(shape)
+
+
+ROUND = ("zx", "xz", "zy", "yx", "xy", "yz")  # All pairs, of which each begins with the pencil that the last one gave.
+
+
+def matrix(backend, *, everything: bool, thin: bool = False) -> None:
     """Run cuDecomp's own test cases with decompops on every process grid of the ranks, and compare with NumPy.
 
     Transposes run in both storage orders. Halos have 1, 3 and 2 layers along the axes x, y and z. With `everything`,
     each test runs in all dtypes of cuDecomp. Without `everything`, each test has only one dtype, and two tests run on
     only one process grid: the test of halos in all pencils, and the test of transposes of fields with halo layers.
+    With `thin`, each other process grid has only one of the two storage orders, and halos with or without periods.
+
+    All transposes of a dtype are one program. Each gets the result of the last one, with other numbers in the halos.
     """
     dtypes = (np.float32, np.float64, np.complex64, np.complex128)
     turn, widths = itertools.cycle(dtypes), ((1, 1), (3, 3), (2, 2))
     for mesh in meshes()[1:]:
         dec = dops.Decomposition(mesh, shape=UNEVEN, pad=True, backend=backend)
         whole = everything or mesh == meshes()[-1]
-        for pair, contiguous in itertools.product(ALL_PAIRS, (False, True)):
+        both = (mesh.shape["x"] == 1,) if thin and not whole else (False, True)
+        for contiguous in both:
             halo = widths if whole and not contiguous else ((0, 0),) * 3
             options = {"axis_contiguous": contiguous, "source_halo": halo, "target_halo": halo}
-            transpose = dops.Transpose(dec, *pair, **options)
-            plan = transpose.plan()
-            source, target = plan.source, plan.target
+            transposes = [dops.Transpose(dec, *pair, **options) for pair in ROUND]
+            plans = [transpose.plan() for transpose in transposes]
+
+            def run(field, halos, transposes=transposes):
+                results = []
+                for transpose, layers in zip(transposes, halos):
+                    results.append(transpose(field + layers))
+                    field = results[-1]
+                return results
+
             for dtype in dtypes if everything else (next(turn),):
                 u = random_field(UNEVEN, dtype)
-                stored = extended(u, source.parts, halo, (True,) * 3).transpose(source.order)
-                field = distributed(stored, mesh, source.spec, source.shape)
-                assert_exact(transpose(field), surrounded(u, target.parts, halo).transpose(target.order))
-        for pencil, periodic in itertools.product("xyz" if whole else "z", (True, False)):
+                cells = [surrounded(u, p.source.parts, halo).transpose(p.source.order) for p in plans]
+                extends = [extended(u, p.source.parts, halo, (True,) * 3).transpose(p.source.order) for p in plans]
+                fields = [cells[0], *(large - core for large, core in zip(extends, cells))]
+                sources = [plans[0].source, *(plan.source for plan in plans)]
+                first, *layers = (distributed(x, mesh, s.spec, s.shape) for x, s in zip(fields, sources))
+                results = compiled(run, first, layers)(first, layers)
+                for result, plan in zip(results, plans, strict=True):
+                    target = plan.target
+                    assert_exact(result, surrounded(u, target.parts, halo).transpose(target.order))
+        for pencil, periodic in itertools.product("xyz" if whole else "z", both):
             order = storage_order(3, pencil, axis_contiguous=periodic)
             exchange = dops.HaloExchange(dec, widths, periodic=periodic, pencil=pencil, order=order)
             blocks = exchange.in_layout.blocks
             for dtype in dtypes if everything else (next(turn),):
                 u = random_field(UNEVEN, dtype)
                 field = exchange.in_layout.shard(u)
-                program = jax.jit(exchange).lower(field).compile()
-                assert collectives(program.as_text()) == []  # XLA moves no data.
-                assert_exact(program(field), extended(u, blocks.parts, widths, (periodic,) * 3).transpose(order))
+                expected = extended(u, blocks.parts, widths, (periodic,) * 3).transpose(order)
+                assert_exact(compiled(exchange, field)(field), expected)
+
+
+def compiled(function: Callable, *arguments: Any) -> Callable:
+    """Compile a function whose program must not move data by XLA."""
+    program = jax.jit(function).lower(*arguments).compile()
+    assert collectives(program.as_text()) == []
+    return program
 
 
 def stress(backend) -> None:
@@ -287,63 +328,6 @@ def transformations(backend) -> None:
     fft = dops.FFT3D(backwards, shape=PRIMES, pad=True, backend=backend)
     u = random_field(PRIMES, np.complex128)
     assert_block(fft(fft.decomposition.shard(u)), np.fft.fftn(u))
-
-
-def spectral(backend, *, everything: bool = False) -> None:
-    """Check that spectral operators, equations and layers give the same results with `backend` and with `XLA()`.
-
-    `everything` adds the results of `on_top`, whose compilation takes a long time.
-    """
-    u = random_field((3, *UNEVEN))
-
-    def results(backend) -> list[jax.Array]:
-        mesh = meshes()[-1]
-        fft = dops.FFT3D(mesh, shape=UNEVEN, pad=True, real=True, backend=backend)
-        some = fft.replace(modes=(5, 4, 7), axis_contiguous=True)
-        equation = dops.pde.NavierStokes(fft, 0.1)
-        field = fft.decomposition.shard(u)
-        found = [some(field), some.inverse(some(field)), some.H(some(field))]
-        found += [dops.spectral.Gradient(fft)(field[0]), dops.spectral.Resample(fft, (6, 12, 13))(field)]
-
-        convolution = dops.spectral.Convolution(fft, dops.spectral.PoissonKernel(), ("x", "z"))
-        found += [convolution(field), convolution.T(field)]
-
-        def energy(field):
-            return jnp.sum(equation.transform.inverse(equation(0.0, equation.transform(field))) ** 2)
-
-        with jax.set_mesh(mesh):
-            found.append(jax.jit(jax.grad(energy))(field))
-            if everything:
-                found += jax.jit(lambda field: on_top(fft, field))(field)
-        return found
-
-    for ours, theirs in zip(results(backend), results(XLA), strict=True):
-        assert_alike(ours, theirs)
-
-
-def on_top(fft: dops.FFT3D, u: jax.Array) -> list[jax.Array]:
-    """Return the results of every operator, equation and layer for a vector field."""
-    spectral, nn, pde = dops.spectral, dops.nn, dops.pde
-    scalars = spectral.Laplacian, spectral.Poisson, spectral.InverseDivergence, spectral.Dealias
-    vectors = spectral.Divergence, spectral.Curl, spectral.LerayProjection, spectral.InverseCurl
-    found = [operator(fft)(u[0]) for operator in scalars] + [operator(fft)(u) for operator in vectors]
-    found += [spectral.Helmholtz(fft, 2.5)(u), spectral.GaussianFilter(fft, 0.3)(u)]
-    found += [spectral.power_spectrum(fft, u[0]).power, spectral.Derivative(fft, (1, 0, 2))(u)]
-    found.append(spectral.GaussianRandomField(fft, lambda k: jnp.exp(-k))(jax.random.key(0)))
-    for equation in (
-        pde.Diffusion(fft, 0.1),
-        pde.Burgers(fft, 0.1),
-        pde.KuramotoSivashinsky(fft.replace(box=dops.Box(9.0))),
-    ):
-        field = u if isinstance(equation, pde.Burgers) else u[0]
-        found.append(equation.transform.inverse(pde.ETDRK(equation, 0.01, 2).step(0.0, equation.transform(field))))
-    dec, key = fft.decomposition, jax.random.key(1)
-    layers = (
-        nn.SpectralConv3D(fft, 3, 2, 3, dtype=u.dtype, key=key),
-        nn.HaloConv3D(dec, 3, 2, 3, dtype=u.dtype, key=key),
-    )
-    found += [layer(u) for layer in layers]
-    return [*found, nn.FNO3D(fft, 3, 1, width=4, modes=3, depth=1, dtype=u.dtype, key=key)(u)]
 
 
 def check_derivatives(backend, mesh: Mesh) -> None:

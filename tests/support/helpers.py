@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.fft
 from decompops._operator.derived import Derived
 from decompops.extend import plan_in_form
 from decompops.testing import tolerance
@@ -132,6 +131,8 @@ def expansion(
     u: np.ndarray, bases: Sequence, norm: str = "backward", modes=None, *, nyquist: bool = False
 ) -> np.ndarray:
     """Compute with NumPy and SciPy what a `Transform` along the last axes of a field should return."""
+    import scipy.fft  # This takes a fifth of a second in each process that a test starts.
+
     u = u.astype(np.result_type(u.dtype, np.float64))
     modes = modes or u.shape[u.ndim - len(bases) :]
     # Real-to-real transforms come first, then the transform that gives a half spectrum, because they need real input.

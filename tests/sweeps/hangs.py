@@ -1,4 +1,6 @@
-"""Starts many programs on several CPU devices of one process. Run `python hangs.py TASK BACKEND DEVICES COUNT`.
+"""Starts many programs on several CPU devices of one process. Run `python hangs.py TASK BACKENDS DEVICES COUNT`.
+
+`BACKENDS` are the names of one or more backends, with commas between them.
 
 The process may use two cores only, as on a small machine, because XLA starts more threads on more cores.
 """
@@ -55,10 +57,11 @@ def threads(fft: dops.FFT, u: np.ndarray, count: int) -> None:
 
 
 if __name__ == "__main__":
-    name, backend, devices, times = sys.argv[1:]
+    name, backends, devices, times = sys.argv[1:]
     jax.config.update("jax_num_cpu_devices", int(devices))
     mesh = jax.make_mesh((int(devices) // 2, 2), ("x", "y"))
-    transform = dops.FFT3D(mesh, shape=(16, 16, 16), backend=backend)
     field = np.random.default_rng(0).standard_normal((16, 16, 16)).astype(np.complex64)
-    {task.__name__: task for task in (steps, small, eager, threads)}[name](transform, field, int(times))
+    for backend in backends.split(","):
+        transform = dops.FFT3D(mesh, shape=(16, 16, 16), backend=backend)
+        {task.__name__: task for task in (steps, small, eager, threads)}[name](transform, field, int(times))
     print("done")

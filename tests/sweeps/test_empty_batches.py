@@ -28,9 +28,10 @@ def test_results_have_the_shape_of_the_batch(kind, backend):
     dec = dops.Decomposition(mesh, shape=SHAPE, backend=backend)
     u = dec.shard(np.zeros((0, *SHAPE), np.float32))
     with jax.set_mesh(mesh):
-        for reduction in (dec.sum, dec.mean, dec.norm, dec.max, dec.min, lambda u: dec.vdot(u, u)):
-            assert reduction(u).shape == (0,)
-            assert jax.jit(jax.grad(lambda u, f=reduction: jnp.sum(f(u))))(u).shape == u.shape
+        reductions = dec.sum, dec.mean, dec.norm, dec.max, dec.min, lambda u: dec.vdot(u, u)
+        assert [reduction(u).shape for reduction in reductions] == [(0,)] * 6
+        gradients = jax.jit(lambda u: [jax.grad(lambda u, f=f: jnp.sum(f(u)))(u) for f in reductions])(u)
+        assert [gradient.shape for gradient in gradients] == [u.shape] * 6
         operator = finite_volume.Diffusion(dec, jnp.ones(SHAPE, np.float32), boundary="dirichlet")
         assert solve.CG(operator, solve.Multigrid(operator))(u).shape == u.shape
         channels = dec.shard(np.zeros((0, 2, *SHAPE), np.float32))
