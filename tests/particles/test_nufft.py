@@ -183,11 +183,16 @@ def losses(nufft: particles.NUFFT, p: particles.Particles):
     [
         ((2, 4), "auto", False),
         ((1,), "auto", True),
-        *(pytest.param(*case, marks=pytest.mark.sweep) for case in [((2, 4), "explicit", True), ((8,), "auto", False)]),
+        pytest.param((2, 4), "explicit", True, marks=pytest.mark.sweep),
+        pytest.param((1, 1), "auto", True, marks=pytest.mark.sweep),
+        pytest.param((8,), "auto", False, marks=pytest.mark.sweep),
     ],
 )
 def test_derivatives(sizes, kind, real):
-    """First and second derivatives by positions, strengths, the spectrum and the lengths of the box."""
+    """First and second derivatives by positions, strengths, the spectrum and the lengths of the box.
+
+    The grid has one axis more than the mesh.
+    """
     shape = (6, 5, 4)[: len(sizes) + 1]
     dec = dops.Decomposition(make_mesh(sizes, kind), shape=shape, box=dops.Box(1.0), pad=True, backend="native")
     nufft = particles.NUFFT(dec, 1e-9, real=real)
