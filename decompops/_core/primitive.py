@@ -132,7 +132,7 @@ def _batching_rule(primitive: Primitive, axis_data, args, dims, *, call: Call):
     known = axis_data.spmd_name or PartitionSpec.UNCONSTRAINED
     if axis_data.spmd_name is not None:
         # An array on one device may be mapped over a mesh that the operator does not know.
-        if primitive is block_p and not manual_axes():
+        if primitive is block_p and call.mesh.size == 1:
             return block_p.bind(x, call=call), 0
         _check_spmd_name(call, entry_names(known), axis_data.size)
     return primitive.bind(x, call=replace(call, batch=(known, *call.batch))), 0
@@ -214,7 +214,7 @@ def _abstract_block(block, *, call: Call):
 
 def _on_free_axes(block: Array, *, call: Call) -> Array:
     """Run the plan on a block, whose batch may be sharded over mesh axes that are not manual."""
-    if not _free_axes(call) or not manual_axes():
+    if call.mesh.size == 1 or not _free_axes(call):
         return run_on_block(call, block)
     return _map_free_axes(call, block, PartitionSpec(), PartitionSpec())
 

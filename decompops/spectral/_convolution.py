@@ -175,7 +175,9 @@ def _convolved(operator: Convolution, x: Array, *, transposed: bool) -> Array:
     def run(arrays: Convolution, block: Array) -> Array:
         return _on_block(eqx.combine(arrays, rest), grid, block, transposed=transposed)
 
-    return map_blocks(run, mesh, names, (specs, field), field, check_types=False)(arrays, x)
+    # A `shard_map` over no mesh axis would be one over all of them.
+    mapped = map_blocks(run, mesh, names, (specs, field), field, check_types=False) if names else run
+    return mapped(arrays, x)
 
 
 def _on_block(operator: Convolution, grid: OpenGrid, block: Array, *, transposed: bool) -> Array:

@@ -16,6 +16,10 @@ OPTIONS = {"kernel_size": 3, "stride": 2, "key": jax.random.key(3)}
 # The mesh does not divide the coarser grids, so the results of layers have padding.
 
 
+def convolution(dec):
+    return dops.spectral.Convolution(dops.FFT3D(dec, real=True), dops.spectral.PoissonKernel())
+
+
 def local(dec):
     """Return a function of blocks, in a `shard_map` over the mesh axes of the grid only."""
     fft = dops.FFT3D(dec.mesh, shape=dec.shape, backend=dec.backend)
@@ -35,9 +39,7 @@ FUNCTIONS = {
     "HaloConv": lambda dec: dops.nn.HaloConv(dec, 2, 3, **OPTIONS),
     "HaloConvTranspose": lambda dec: dops.nn.HaloConvTranspose(dec, 2, 3, **OPTIONS),
     "MaxPool": lambda dec: dops.nn.MaxPool(dec, 2),
-    "Convolution": lambda dec: dops.spectral.Convolution(
-        dops.FFT3D(dec.mesh, shape=dec.shape, real=True, backend=dec.backend), dops.spectral.PoissonKernel()
-    ),
+    "Convolution": convolution,
     "local": local,
     "sum": lambda dec: dec.sum,
     "max": lambda dec: dec.max,
@@ -62,3 +64,15 @@ def test_no_field_is_gathered(name, wrap, kind):
         if backend == NATIVE:  # Of reductions, the results may be gathered: one number for each field.
             assert all(size <= 4 * 2 * x.itemsize for _, size in moved) if name in ("sum", "max") else not moved, moved
     assert_close(*map(np.asarray, results))
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("wrap", [lambda function: function, jax.vmap], ids=["batch", "vmap"])
+def test_a_batch_of_whole_fields_stays_where_it_is(wrap, kind):
+    x, alone = random_field((4, 4, 6, 2)), convolution(dops.Decomposition(make_mesh((1,)), shape=(4, 6, 2)))
+    for backend in (NATIVE, dops.XLA()):
+        dec = dops.Decomposition(make_mesh((4,), kind), shape=(4, 6, 2), axes=(), backend=backend)
+        function = wrap(convolution(dec))
+        program = jax.jit(lambda u, function=function: function(u)).lower(u := dec.shard(x)).compile()
+        assert collectives(program.as_text()) == []
+        assert_close(np.asarray(program(u)), np.asarray(alone(x)))
