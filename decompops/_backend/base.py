@@ -123,7 +123,8 @@ class AbstractBackend(abc.ABC):
     Backends are frozen dataclasses: they are hashable, and equal if their options are equal.
     """
 
-    # Whether JAX can differentiate and batch `run` by itself. If False, `operator.local` binds a JAX primitive.
+    # Whether JAX can differentiate and batch `run` by itself. If False, or inside a `shard_map` that leaves mesh axes,
+    # `operator.local` binds a JAX primitive.
     differentiable_block: ClassVar[bool] = True
     # Whether compiled kernels move rows of arrays between devices, by `move_rows`. If False, XLA does this.
     moves_rows: ClassVar[bool] = False

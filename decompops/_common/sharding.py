@@ -17,7 +17,7 @@ from jax.core import Tracer
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from . import compat
-from .blocks import BatchEntry, entry_names, spec_entry
+from .blocks import BatchEntry, entry_names, flat_names, spec_entry
 
 
 # The type of each mesh axis; `None` means that all are Auto.
@@ -148,7 +148,7 @@ def axes_to_map(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> frozenset[str
     These are also the Auto axes that `spec` does not name, because XLA would gather a batch axis that it has sharded
     over such an axis. An Explicit axis that `spec` does not name may belong to a surrounding `jax.vmap`.
     """
-    named = {name for entry in spec for name in entry_names(entry)}
+    named = set(flat_names(spec))
     unnamed = axes_of_kind(mesh_in_context(mesh), AxisType.Explicit) - named
     return frozenset(mesh.axis_names) - manual_axes() - unnamed
 

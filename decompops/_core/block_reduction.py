@@ -9,7 +9,7 @@ from jax import Array
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from .._backend.base import NOBODY, AbstractBackend, Caller, Group
-from .._common.blocks import Blocks, entry_names
+from .._common.blocks import Blocks, entry_names, flat_names
 from .._common.placement import batch_of, place_field
 from .._common.sharding import axes_to_map, manual_axes, map_blocks, mesh_in_context
 from .._common.typed import batch_in_type
@@ -40,7 +40,7 @@ class BlockReduction:
         # Each device first reduces its own cells, without a kernel. XLA cannot divide the work of a kernel: under
         # `jax.vmap`, it gathers the batch. A batch of these results is small, a batch of fields is not.
         spec = PartitionSpec(*batch_in_type(field, blocks.ndim), *blocks.spec)
-        names = {name for entry in spec for name in entry_names(entry)} - manual
+        names = set(flat_names(spec)) - manual
         of_cells = functools.partial(reduce, axis=tuple(range(-blocks.ndim, 0)), keepdims=True)
         results = map_blocks(of_cells, self.mesh, names, spec, spec)(field)
         # As in `_block_map`, batch axes are manual as well.

@@ -1,6 +1,6 @@
 """The end of a program that still writes in the background."""
 
-import concurrent.futures.thread
+import concurrent.futures.thread  # noqa: F401 - It registers the function that closes pools: see below.
 import functools
 import os
 import sys
@@ -43,7 +43,6 @@ def _wait_at_exit() -> None:
             os._exit(1)
 
     # Functions of `atexit` come too late: Python closes its pools of threads before, and then orbax cannot complete a
-    # checkpoint. Python has no public function that comes before the pools close. They themselves use this one, and the
-    # function that was registered last is called first.
-    assert concurrent.futures.thread
+    # checkpoint. Python has no public function that comes earlier. Its own pools use this private one, and the function
+    # that was registered last is called first.
     threading._register_atexit(wait_for_all)  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from jax import Array
 from jax.sharding import PartitionSpec
 
 from .._common import compat
-from .._common.blocks import Blocks, entry_names
+from .._common.blocks import Blocks, flat_names
 from .._common.check import check_one_or_each
 from .._common.sharding import map_blocks
 from .._common.typed import batch_in_type
@@ -110,7 +110,7 @@ def on_blocks(
         # A `shard_map` instead of a `jax.vmap` over blocks: `jax.vmap` merges the batch and the blocks of a convolution
         # into one array axis, in this order. XLA then gathers this axis, and on Explicit meshes JAX raises an error.
         spec = PartitionSpec(*batch_in_type(windows, source.ndim), *source.spec())
-        names = {name for entry in spec for name in entry_names(entry)}
+        names = set(flat_names(spec))
         apply = map_blocks(forgetting(on_block), source.mesh, names, (PartitionSpec(), spec), spec)
         return Placed(target)(apply(parameters, windows))  # with zeros in the padding
 

@@ -207,7 +207,8 @@ def matrix(backend, *, everything: bool, thin: bool = False) -> None:
     only one process grid: the test of halos in all pencils, and the test of transposes of fields with halo layers.
     With `thin`, each other process grid has only one of the two storage orders, and halos with or without periods.
 
-    All transposes of a dtype are one program. Each gets the result of the last one, with other numbers in the halos.
+    One program runs all transposes of a dtype, one after the other. Before each of them, numbers are added in the halo
+    layers of the last result.
     """
     dtypes = (np.float32, np.float64, np.complex64, np.complex128)
     turn, widths = itertools.cycle(dtypes), ((1, 1), (3, 3), (2, 2))

@@ -41,7 +41,7 @@ def found(
     together: bool = True,
     names: Sequence[str] = NAMES,
 ) -> dict[str, jax.Array]:
-    """Return the results of the operators and solvers `names` for fields with the batch axes `lead`.
+    """Return the results of the operators and solvers whose names are in `names`. The fields have batch axes `lead`.
 
     `together`, they are one program, in which they are independent of each other. Otherwise each is a program.
     """

@@ -4,6 +4,9 @@ Most programs that tests start import decompops, JAX and Matplotlib, which takes
 fork has them at once. It is a process of its own, in which JAX starts as in any other one: no import starts JAX. A
 program that sets variables which packages read at their import, or starts JAX before it imports decompops, needs
 another process.
+
+The fork server of `multiprocessing` has one environment and one set of options for all its forks, and runs functions.
+These programs need their own variables, options, arguments, folders and outputs.
 """
 
 import atexit
@@ -64,9 +67,10 @@ def start(
     cwd: str | Path = ".",
     limit: int | None = None,
 ) -> Fork | subprocess.Popen:
-    """Start `python *options *command`, where the command is a script, `-c` or `-m`, and append its output to files.
+    """Start Python with these options and this command: a script, `-c` or `-m`, and what follows it.
 
-    A program that takes longer than `limit` prints its stacks and ends.
+    The program appends its output to the files `out` and `err`. If it takes longer than `limit`, it prints its stacks
+    and ends.
     """
     environment = {name: value for name, value in environment.items() if name != "PYTEST_CURRENT_TEST"}
     if sys.platform != "linux":  # The libraries of other systems may not work in forks.

@@ -12,10 +12,10 @@ from helpers import random_field
 
 
 def spectral(backend, *, everything: bool = False) -> None:
-    """Check that spectral operators, equations and layers give the same results with `backend` and on one device.
+    """Compare spectral operators, an equation and a convolution on a mesh, with `backend`, with those on one device.
 
-    The program for one device has the backend `XLA()`. The first rank runs it for all ranks. `everything` adds the
-    results of `on_top`, whose compilation takes a long time.
+    The one device belongs to the first rank and uses `XLA()`. `everything` adds the operators, equations and layers of
+    `on_top`, which take long to compile.
     """
     u = random_field((3, *UNEVEN))
 
