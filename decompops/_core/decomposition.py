@@ -22,8 +22,8 @@ from .._common.blocks import (
     pencil_blocks,
 )
 from .._common.box import Box, Number, check_box
-from .._common.byte_order import host_array
 from .._common.check import check_axis, check_flag, check_order, check_shape, check_untraced
+from .._common.host import host_array
 from .._common.placement import is_placed
 from .._common.sharding import manual_axes
 from .config import working_backend
@@ -224,9 +224,9 @@ class Decomposition(eqx.Module):
 
         **Returns:** a `jax.Array` of shape `(*batch, *padded_shape(pencil))`.
 
-        **Raises:** `ValueError` for an array of another shape, and for a field that needs padding if `pad` is False;
-        `TypeError` for a traced array. If the processes pass different shapes, dtypes or pencils, every process raises
-        `ValueError`.
+        **Raises:** `ValueError` for an array of another shape, for a field that needs padding if `pad` is False, and
+        for integers of 64 bits that do not fit 32 bits if JAX is not in 64-bit mode; `TypeError` for a traced array. If
+        the processes pass different shapes, dtypes or pencils, every process raises `ValueError`.
         """
         check_untraced("array", array, "shard", "`jax.device_put`")
         array = host_array(array)

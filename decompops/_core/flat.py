@@ -11,7 +11,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Shaped
 
 from .._common.blocks import BatchEntry, Blocks, flat_names, spec_entry
-from .._common.byte_order import device_array
+from .._common.host import device_array
 from .._common.placement import batch_of, place, place_field
 from .._common.sharding import axes_to_map, manual_axes, map_blocks, mesh_in_context
 from .reductions import cleared

@@ -14,8 +14,8 @@ from jaxtyping import Shaped
 from .._backend.base import AbstractBackend
 from .._common.blocks import Blocks, axis_names, batch_spec
 from .._common.box import Box
-from .._common.byte_order import device_array, host_array
 from .._common.check import check_untraced
+from .._common.host import device_array, fitting, host_array
 from .._common.sharding import manual_axes
 from .._common.typed import whole_along
 from . import reductions as reductions
@@ -96,8 +96,9 @@ class Layout:
 
         **Returns:** a `jax.Array` of shape `(*batch, *shape)`.
 
-        **Raises:** `ValueError` for an array of another shape; `TypeError` for a traced array. If the processes pass
-        different shapes or dtypes, every process raises `ValueError`.
+        **Raises:** `ValueError` for an array of another shape, and for integers of 64 bits that do not fit 32 bits if
+        JAX is not in 64-bit mode; `TypeError` for a traced array. If the processes pass different shapes or dtypes,
+        every process raises `ValueError`.
         """
         check_untraced("array", array, "shard", "`jax.device_put`")
         array = host_array(array)
@@ -106,7 +107,7 @@ class Layout:
 
     def distribute(self, array: np.ndarray) -> Array:
         """Shard a host array as `shard` does, without checking that all processes pass the same shape and dtype."""
-        blocks = self.blocks
+        blocks, array = self.blocks, fitting(array, "array")
         self._refuse_halo("array")
         if array.shape[-blocks.ndim :] != self.true_shape:
             axes = ", ".join(map(str, self.true_shape))

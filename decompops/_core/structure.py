@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from .._basis.base import AbstractBasis, Kind
 from .._common.blocks import Blocks, MeshAxis, axis_names, pencil_blocks
 from .._common.box import Box
-from .._common.byte_order import dtype_of
+from .._common.host import dtype_of
 from .._common.placement import refuse_other_devices
 from .expansion import Expansion
 from .layout import Layout

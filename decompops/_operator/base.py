@@ -12,7 +12,7 @@ from jax import Array
 from jax.sharding import PartitionSpec
 from jaxtyping import Shaped
 
-from .._common.byte_order import device_array
+from .._common.host import device_array
 from .._common.remember import keep_if_traced
 from .._core.layout import Layout
 from .._core.structure import Structure

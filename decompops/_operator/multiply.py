@@ -9,7 +9,7 @@ from jax import Array
 from jaxtyping import Inexact, Shaped
 
 from .._common.broadcast import aligned
-from .._common.byte_order import device_array
+from .._common.host import device_array
 from .._common.remember import keep_if_traced
 from .._core.decomposition import Decomposition
 from .._core.structure import Structure

@@ -11,8 +11,8 @@ from jaxtyping import Shaped
 from .._backend.base import Call, Caller
 from .._basis.base import Kind
 from .._common.blocks import Blocks
-from .._common.byte_order import device_array
 from .._common.check import check_dtype
+from .._common.host import device_array
 from .._common.remember import remembered
 from .._common.sharding import manual_axes, mesh_in_context
 from .._common.typed import plain

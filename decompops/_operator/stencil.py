@@ -13,7 +13,7 @@ from jaxtyping import Shaped
 
 from .._backend.base import AbstractBackend
 from .._common.blocks import Blocks, Pencil
-from .._common.byte_order import device_array
+from .._common.host import device_array
 from .._common.placement import place
 from .._common.sharding import manual_axes
 from .._common.typed import reshape_behind

@@ -20,8 +20,8 @@ from .._backend.base import AbstractBackend
 from .._basis.base import AbstractBasis
 from .._common.blocks import Blocks, axis_names
 from .._common.box import Box, Number
-from .._common.byte_order import device_array
 from .._common.check import brief, check_flag, check_up_to
+from .._common.host import device_array
 from .._common.placement import place
 from .._common.sharding import manual_axes
 from .._core import reductions as reductions

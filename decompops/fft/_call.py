@@ -18,8 +18,8 @@ from .._backend.xla.backend import XLA
 from .._basis.base import AbstractBasis
 from .._basis.points import Points
 from .._common.blocks import flat_names
-from .._common.byte_order import device_array
 from .._common.compat import partitions
+from .._common.host import device_array
 from .._common.placement import known, place as put
 from .._common.sharding import array_spec, entries_of, explicit_spec, manual_axes, mesh_of
 from .._common.typed import batch_in_type, plain

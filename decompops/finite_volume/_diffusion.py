@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Inexact, Shaped
 from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import aligned
-from .._common.byte_order import device_array
 from .._common.check import check_count
+from .._common.host import device_array
 from .._common.placement import place
 from .._core.decomposition import Decomposition
 from .._core.layout import check_global

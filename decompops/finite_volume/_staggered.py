@@ -13,7 +13,7 @@ from jax import Array
 from jaxtyping import Float, Shaped
 
 from .._common.blocks import axis_names
-from .._common.byte_order import device_array
+from .._common.host import device_array
 from .._core.decomposition import Decomposition
 from .._core.layout import check_global
 from .._core.structure import Structure

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 from jax import Array
 
-from .._common.byte_order import native
+from .._common.host import native
 from .._core.layout import Layout
 from .._core.structure import Space
 from .._operator.grid import GridLike, structure_of

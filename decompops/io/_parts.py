@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import AbstractMesh, Mesh
 
-from .._common.byte_order import host_array
+from .._common.host import fitting, host_array
 from .._common.sharding import no_ambient_mesh
 from .._core.layout import Layout
 
@@ -74,9 +74,9 @@ def host_cells(block: Array | np.ndarray, part: Part, layout: Layout, *, copy: b
 
 
 def read_array(
-    read: Callable[[Bounds, np.ndarray], None], shape: tuple[int, ...], dtype: np.dtype, layout: Layout
+    name: str, read: Callable[[Bounds, np.ndarray], None], shape: tuple[int, ...], dtype: np.dtype, layout: Layout
 ) -> Array:
-    """Return an array in `layout`. Its blocks are read in parallel.
+    """Return the array `name` of a file in `layout`. Its blocks are read in parallel.
 
     `shape` is the shape of the array without padding, in natural order. `read(bounds, cells)` fills `cells` with the
     cells of the file within `bounds`.
@@ -98,7 +98,7 @@ def read_array(
 
     with ThreadPoolExecutor(THREADS) as pool, no_ambient_mesh():
         wholes = {device: pool.submit(block, index) for device, index in places.items()}
-        arrays = [jax.device_put(whole.result(), device) for device, whole in wholes.items()]
+        arrays = [jax.device_put(fitting(whole.result(), name), device) for device, whole in wholes.items()]
         return jax.make_array_from_single_device_arrays(stored, sharding, arrays)
 
 

@@ -78,7 +78,7 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
     - `names`: the name or the names of the arrays to read. The default is all arrays.
 
     **Returns:** a `Snapshot`. Its arrays have the dtypes of the file. But if JAX is not in 64-bit mode, 64-bit arrays
-    become 32-bit arrays on devices.
+    become 32-bit arrays on devices; an array with larger integers raises `ValueError`.
 
     **Raises:** `FileNotFoundError` if the snapshot does not exist. `ValueError` if the file is damaged, if it is not a
     snapshot, if a different version of decompops wrote it in a different format, or if `grid` or `names` do not fit the
@@ -190,7 +190,7 @@ def _array(file: AbstractFile, path: Path, name: str, layout: Layout | None) -> 
     shape, dtype = file.contents.variables[name].shape, file.contents.variables[name].dtype
     try:
         if layout is not None:
-            return read_array(partial(file.read, name), shape, dtype, layout)
+            return read_array(name, partial(file.read, name), shape, dtype, layout)
         if (size := math.prod(shape) * dtype.itemsize) >= 2**63:
             raise MemoryError(f"{size} bytes")
         whole = np.empty(shape, dtype)

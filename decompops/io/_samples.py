@@ -108,7 +108,7 @@ class Samples:
             the end.
 
         **Returns:** a dictionary of arrays of shape `(*index.shape, *shape)`, with the dtypes of the files. But if JAX
-        is not in 64-bit mode, 64-bit arrays become 32-bit arrays.
+        is not in 64-bit mode, 64-bit arrays become 32-bit arrays; larger integers raise `ValueError`.
 
         **Raises:** `IndexError` if there is no such sample. `ValueError` if a snapshot is damaged, or if its arrays
         have other shapes or dtypes than the arrays of the first snapshot.
@@ -136,7 +136,7 @@ class Samples:
                         opened(number).read(name, rest, cells[place])
 
             return {
-                name: read_array(partial(read, name), (*chosen.shape, *known.shape), known.dtype, self._layout)
+                name: read_array(name, partial(read, name), (*chosen.shape, *known.shape), known.dtype, self._layout)
                 for name, known in self._known.items()
             }
 

@@ -12,8 +12,8 @@ from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from .._common.byte_order import host_array
 from .._common.check import check_untraced
+from .._common.host import fitting, host_array
 from .._core.structure import Structure
 from ._array import MpmdArray
 from ._batches import agreed_threshold, batches
@@ -193,10 +193,7 @@ def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
         array = host_array(leaf)
         if not (jnp.issubdtype(array.dtype, np.number) or array.dtype == bool):
             raise TypeError(f"`tree` must hold arrays of numbers; got {array.dtype}.")
-        known = array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
-        if array.dtype.kind in "iu" and (known != array).any():
-            raise ValueError(f"`tree` must hold integers that fit {known.dtype}; got {leaf!r}.")
-        return known
+        return fitting(array, "tree").astype(jax.dtypes.canonicalize_dtype(array.dtype))
     elsewhere = leaf.sharding.device_set - set(mpmd_mesh.mesh.devices.flat)
     if elsewhere and leaf.committed:
         raise ValueError(f"`tree` must be on devices of {mpmd_mesh}; got an array on {sorted(map(str, elsewhere))}.")

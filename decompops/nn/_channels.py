@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from .._common.blocks import axis_names
-from .._common.byte_order import device_array
+from .._common.host import device_array
 from .._common.typed import whole_along
 from .._operator.fft import FFT
 from ..spectral._check import check_fft

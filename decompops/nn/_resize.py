@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Shaped
 
-from .._common.byte_order import device_array
+from .._common.host import device_array
 from .._core.decomposition import Decomposition, check_grid
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped

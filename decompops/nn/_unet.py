@@ -12,8 +12,8 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
-from .._common.byte_order import device_array
 from .._common.check import check_count, check_key
+from .._common.host import device_array
 from .._core.decomposition import Decomposition
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped

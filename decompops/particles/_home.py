@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from .._backend.base import Caller, Group
 from .._common.blocks import Blocks, spec_entry
 from .._common.box import Number
-from .._common.byte_order import device_array
+from .._common.host import device_array
 from .._common.placement import place
 from .._common.sharding import manual_axes, map_blocks
 from .._core.decomposition import Decomposition

@@ -13,7 +13,7 @@ from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Shaped
 
-from .._common.byte_order import device_array
+from .._common.host import device_array
 from .._rollout.rollout import Options, check_options, roll_out
 from ._cosmology import Cosmology
 from ._mesh import ParticleMesh

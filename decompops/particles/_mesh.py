@@ -13,8 +13,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._backend.base import Caller
-from .._common.byte_order import device_array, host_array
 from .._common.check import check_count, check_flag, check_key, check_number, check_untraced
+from .._common.host import device_array, fitting, host_array
 from .._core.decomposition import Decomposition
 from .._core.layout import check_agreement
 from .._core.window import Window
@@ -96,11 +96,12 @@ class ParticleMesh(eqx.Module):
         **Returns:** the particles, in the order of `positions` on each device.
 
         **Raises:** `ValueError` for arrays of other shapes, for positions that are not finite, for a `capacity` that is
-        too small, and for a negative `room`; `TypeError` for traced arrays.
+        too small, for a negative `room`, and for integers of 64 bits, such as numbers of particles, that do not fit 32
+        bits if JAX is not in 64-bit mode; `TypeError` for traced arrays.
         """
         dec, positions = self.decomposition, self._on_host(positions, "place")
         check_untraced("attributes", attributes, "place")
-        arrays = {name: host_array(value) for name, value in attributes.items()}
+        arrays = {name: fitting(host_array(value), name) for name, value in attributes.items()}
         for name, array in arrays.items():
             if array.shape[:1] != positions.shape[:1]:
                 raise ValueError(
@@ -302,7 +303,7 @@ class ParticleMesh(eqx.Module):
     def mean(self, p: Particles, values: Shaped[Array | np.ndarray, "slots ..."]) -> Shaped[Array, "..."]:
         """Return the mean of real or complex `values` over all particles: `sum`, divided by the number of particles."""
         total = self.sum(p, values)
-        return total / jnp.sum(p.counts).astype(total.dtype)
+        return total / jnp.sum(p.counts.astype(total.dtype))  # There may be more particles than 32 bits can count.
 
     def gather(self, p: Particles) -> dict[str, np.ndarray]:
         """Gather all particles on every process.

@@ -9,8 +9,8 @@ import numpy as np
 from jax import Array
 from jaxtyping import Inexact, Shaped
 
-from .._common.byte_order import device_array
 from .._common.check import check_flag, check_number
+from .._common.host import device_array
 from .._common.primes import has_prime_above
 from .._core.decomposition import Decomposition
 from .._operator.fft import FFT

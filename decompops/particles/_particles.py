@@ -9,8 +9,8 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int, Shaped
 
-from .._common.byte_order import device_array
 from .._common.check import check_count, check_number, check_untraced
+from .._common.host import device_array
 from ._load import Load
 
 

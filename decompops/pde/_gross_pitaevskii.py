@@ -11,8 +11,8 @@ from jaxtyping import Float, Inexact
 
 from .._common.box import Number
 from .._common.broadcast import aligned
-from .._common.byte_order import device_array
 from .._common.check import check_number
+from .._common.host import device_array
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft

@@ -12,8 +12,8 @@ from jaxtyping import Float, Inexact
 
 from .._common.box import Number
 from .._common.broadcast import aligned
-from .._common.byte_order import device_array
 from .._common.check import check_number
+from .._common.host import device_array
 from .._operator.placed import Placed
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector

@@ -10,8 +10,8 @@ from jax import Array
 
 from .._common.blocks import Blocks
 from .._common.broadcast import along
-from .._common.byte_order import device_array
 from .._common.check import check_untraced
+from .._common.host import device_array
 from .._core.layout import Field, Layout
 from .._core.structure import Structure
 from .._operator.grid import structure_of

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 import jax.numpy as jnp
 import numpy as np
 
-from .._common.byte_order import device_array
 from .._common.check import check_number
+from .._common.host import device_array
 from .._core.layout import Field
 from .._operator.transform import AbstractTransform
 from ..spectral import energy_spectrum, power_spectrum

@@ -13,8 +13,8 @@ from jax.core import Tracer
 from jax.sharding import PartitionSpec
 from jaxtyping import Float, Inexact, Shaped
 
-from .._common.byte_order import device_array
 from .._common.check import check_count
+from .._common.host import device_array
 from .._common.typed import zeros_like
 from .._core.decomposition import Decomposition
 from .._core.layout import check_global

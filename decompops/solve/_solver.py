@@ -15,9 +15,9 @@ from jax import Array, lax
 from jax.core import Tracer
 from jaxtyping import Inexact, Shaped
 
-from .._common.byte_order import device_array
 from .._common.check import check_count, check_number
 from .._common.compat import together
+from .._common.host import device_array
 from .._common.placement import known
 from .._common.remember import in_one_program, keep_if_traced
 from .._common.typed import sharded_like, zeros_like

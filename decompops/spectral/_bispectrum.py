@@ -13,7 +13,7 @@ from jax import Array
 from jax.core import Tracer
 from jaxtyping import Shaped
 
-from .._common.byte_order import device_array
+from .._common.host import device_array
 from .._common.primes import has_prime_above
 from .._core.layout import check_global
 from .._operator.transform import AbstractTransform

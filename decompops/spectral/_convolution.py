@@ -15,8 +15,8 @@ from jaxtyping import Inexact, Shaped
 
 from .._basis.fourier import Fourier
 from .._common.blocks import flat_names
-from .._common.byte_order import device_array
 from .._common.check import check_axes, check_dtype
+from .._common.host import device_array
 from .._common.placement import batch_of, place
 from .._common.sharding import manual_axes, map_blocks
 from .._common.typed import batch_in_type

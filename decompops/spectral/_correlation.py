@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Shaped
 
-from .._common.byte_order import device_array
+from .._common.host import device_array
 from .._core.layout import check_global
 from .._operator.transform import AbstractTransform, coordinates_along, product_along
 from . import _vector

@@ -18,7 +18,7 @@ from .._basis.fourier import field_dtype
 from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import aligned
-from .._common.byte_order import device_array
+from .._common.host import device_array
 from .._common.placement import place
 from .._core.layout import check_global
 from ._across import AbstractAcross, Wall

@@ -9,7 +9,7 @@ from jaxtyping import Float, Inexact
 from .._basis.base import AbstractBasis
 from .._basis.short_lines import multiply
 from .._common.blocks import axis_names
-from .._common.byte_order import device_array
+from .._common.host import device_array
 from .._common.remember import in_one_program
 from .._operator.planned import pad
 from .._operator.transform import AbstractTransform

@@ -14,7 +14,7 @@ from .._basis.points import Points
 from .._basis.slopes import slope_basis, slope_unit
 from .._common.blocks import axis_names
 from .._common.box import Box
-from .._common.byte_order import device_array
+from .._common.host import device_array
 from .._common.remember import remembered
 from .._operator.derived import Form
 from .._operator.transform import AbstractTransform, Wavenumbers

@@ -13,8 +13,8 @@ from jax import Array
 from jaxtyping import Inexact, Shaped
 
 from .._common.blocks import axis_names
-from .._common.byte_order import device_array
 from .._common.check import check_flag
+from .._common.host import device_array
 from .._common.remember import in_one_program
 from .._core.decomposition import Decomposition
 from .._core.structure import Structure

@@ -15,8 +15,8 @@ from .._basis.fourier import Fourier
 from .._basis.points import Points
 from .._common.blocks import axis_names
 from .._common.broadcast import aligned
-from .._common.byte_order import device_array
 from .._common.check import check_axis
+from .._common.host import device_array
 from .._core.layout import check_global
 from .._operator.transform import AbstractTransform
 from . import _vector

@@ -15,8 +15,8 @@ from jaxtyping import Shaped
 
 from .._basis.fourier import field_dtype
 from .._common.box import Number
-from .._common.byte_order import device_array
 from .._common.check import check_axes, check_count, check_number
+from .._common.host import device_array
 from .._common.typed import batch_in_type
 from .._core.decomposition import Decomposition
 from .._core.layout import check_global

@@ -13,7 +13,7 @@ from jaxtyping import Float, Inexact, Shaped
 from .._basis.cosine import AbstractSeries, Cosine
 from .._basis.fourier import Fourier
 from .._common.blocks import axis_names
-from .._common.byte_order import device_array
+from .._common.host import device_array
 from .._core.decomposition import Decomposition
 from .._core.reductions import cleared
 from .._core.structure import Structure

@@ -1,6 +1,7 @@
 """Statistics of particles: their density contrast and shot noise, and particles that are drawn from a density."""
 
 import decompops as dops
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,3 +73,13 @@ def test_sampling_says_what_is_wrong():
         with pytest.raises(ValueError, match=rf"got 1 particles with NaN .* on device {cell[0] // 2}"):
             found.check()
     assert not bool(traced(np.ones((4, 4, 4))).overflows)
+
+
+def test_the_mean_of_more_particles_than_32_bits_can_count():
+    pm = mesh_of((2,), (4, 4, 4))
+    p = pm.place(np.random.default_rng(0).random((20, 3)))
+    full = eqx.tree_at(lambda p: p.counts, p, np.array([2**31 - 1, 3], np.int32))
+    values = np.ones(len(p.positions), np.float32)
+    with jax.enable_x64(False):
+        added = int(pm.sum(full, values))
+        np.testing.assert_allclose(pm.mean(full, values), added / (2**31 + 2), rtol=1e-6)

@@ -1,10 +1,15 @@
-"""Tests of big-endian arrays, such as those of FITS files. JAX itself refuses them."""
+"""Tests of arrays that JAX itself does not take as they are.
+
+Such arrays are big-endian ones, as in FITS files, and integers of 64 bits if JAX is not in 64-bit mode.
+"""
+
+import re
 
 import decompops as dops
 import jax
 import numpy as np
 import pytest
-from decompops import io, nn, pde, plot, spectral
+from decompops import io, nn, particles, pde, plot, spectral
 
 from helpers import make_mesh, random_field
 
@@ -64,6 +69,58 @@ def test_files_hold_big_endian_arrays(tmp_path, suffix):
     path = tmp_path / f"field.{suffix}"
     io.write(path, {"u": SCALAR.astype(">f8")}, DEC)
     np.testing.assert_array_equal(np.asarray(io.read(path, DEC).arrays["u"]), SCALAR)
+
+
+@pytest.fixture
+def single(double_precision):
+    """Leave 64-bit mode."""
+    with jax.enable_x64(False):
+        yield
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "gather"])  # It returns NumPy arrays as they are.
+def test_no_entry_cuts_integers(name, single):
+    """JAX would drop the upper half of these integers in silence."""
+    function, x = CASES[name]
+    message = re.compile("must hold integers that fit int32|Type-check error whilst checking the parameter")
+    with pytest.raises((ValueError, TypeError), match=message):
+        function(np.full(x.shape, 2**40 + 1))
+
+
+@pytest.mark.parametrize("value", [2**31 - 1, -(2**31), 2**31, -(2**31) - 1])
+def test_integers_that_fit_are_taken(value, single):
+    numbers = np.zeros(SHAPE, np.int64)
+    numbers[-1, -1, -1] = value
+    if -(2**31) <= value < 2**31:
+        np.testing.assert_array_equal(DEC.gather(DEC.shard(numbers)), numbers)
+    else:
+        with pytest.raises(ValueError, match=rf"^`array` must hold integers that fit int32, .*; got {value}\."):
+            DEC.shard(numbers)
+    with pytest.raises(ValueError, match=r"fit uint32, .*; got 4294967296\."):
+        DEC.shard(numbers.astype(np.uint64) + np.uint64(2**32))
+    assert DEC.shard(np.zeros((0, *SHAPE), np.int64)).shape == (0, *SHAPE)
+
+
+def test_numbers_of_particles_are_not_cut(single):
+    pm = particles.ParticleMesh(DEC)
+    positions = np.random.default_rng(0).random((5, 3))
+    with pytest.raises(ValueError, match=r"^`number` must hold integers that fit int32"):
+        pm.place(positions, number=np.arange(5) + 2**40)
+    p = pm.place(positions, number=np.arange(5))
+    with pytest.raises(ValueError, match="must hold integers that fit int32"):
+        p.replace(number=np.full(len(p.positions), 2**40))
+
+
+@pytest.mark.parametrize("suffix", ["h5", "zarr"])
+def test_files_with_larger_integers(tmp_path, suffix, single):
+    """They are refused on devices, and read as NumPy arrays."""
+    path, numbers = tmp_path / f"numbers.{suffix}", np.arange(64).reshape(SHAPE) + 2**40
+    io.write(path, {"number": numbers}, DEC)
+    with pytest.raises(ValueError, match=r"^`number` must hold integers that fit int32"):
+        io.read(path, DEC)
+    with pytest.raises(ValueError, match=r"^`number` must hold integers that fit int32"):
+        io.Samples([path], DEC)[0]
+    np.testing.assert_array_equal(io.read(path).arrays["number"], numbers)
 
 
 def test_pictures_of_big_endian_arrays():

@@ -1,0 +1,52 @@
+"""Arrays of the host, as JAX takes them: in the byte order of the machine, and with 32 bits if 64-bit mode is off.
+
+Files such as FITS hold big-endian numbers, which JAX refuses. NumPy's integers have 64 bits. Without 64-bit mode, JAX
+drops their upper half in silence.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+
+def native(dtype: np.dtype) -> np.dtype:
+    """Return `dtype` in the byte order of the machine."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
+
+
+def host_array(x: Any) -> np.ndarray:
+    """Return `np.asarray(x)` in the byte order of the machine."""
+    array = np.asarray(x)
+    return array if array.dtype.isnative else array.astype(native(array.dtype))
+
+
+def fitting(array: np.ndarray, name: str | None = None) -> np.ndarray:
+    """Return a host array whose integers JAX can hold. Raises `ValueError` for one with others.
+
+    `name` is the name of the argument, if it is known.
+    """
+    if array.dtype.kind not in "iu" or (wanted := jax.dtypes.canonicalize_dtype(array.dtype)) == array.dtype:
+        return array
+    limits = np.iinfo(wanted)
+    for extreme in (array.min(), array.max()) if array.size else ():
+        if not limits.min <= extreme <= limits.max:
+            raise ValueError(
+                f"{'A NumPy array' if name is None else f'`{name}`'} must hold integers that fit {wanted}, because "
+                f'JAX is not in 64-bit mode; got {extreme}. Call `jax.config.update("jax_enable_x64", True)` first.'
+            )
+    return array
+
+
+def device_array(x: Any) -> Array:
+    """Return `jnp.asarray(x)`. `x` may have any byte order. Raises `ValueError` for integers that JAX cannot hold."""
+    if isinstance(x, Array):
+        return x
+    return jnp.asarray(fitting(host_array(x)) if isinstance(x, np.ndarray | np.generic) else x)
+
+
+def dtype_of(x: Any) -> np.dtype:
+    """Return `jnp.result_type(x)`. `x` may have any byte order."""
+    return jnp.result_type(native(x.dtype) if isinstance(x, np.ndarray | np.generic) else x)
