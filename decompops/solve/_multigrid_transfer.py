@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Inexact
 
 from .._backend.base import Group
 from .._common.blocks import entry_names
+from .._common.placement import place
 from .._common.sharding import axes_to_map, map_blocks
 from .._common.typed import batch_in_type
 from .._core.decomposition import Decomposition
@@ -238,7 +239,8 @@ def gathered(network: Network) -> tuple[Network, Gathering]:
         upper = own.slice(own.split(weights, {axis: own.core[axis] + 1}), axis, 1, own.core[axis] + 1)
         lower, upper = (transfer.restrict(own.merge(half), local=False) for half in (lower, upper))
         n = dec.shape[axis]
-        faces.append(jnp.concatenate([lower, jax.lax.slice_in_dim(upper, n - 1, n, axis=axis)], axis=axis))
+        joined = jnp.concatenate([lower, jax.lax.slice_in_dim(upper, n - 1, n, axis=axis)], axis=axis)
+        faces.append(place(joined, NamedSharding(dec.mesh, PartitionSpec())))  # Otherwise XLA might shard them.
     reaction = None if network.reaction is None else transfer.restrict(network.reaction, local=False)
     return Network(whole, network.periodic, tuple(faces), reaction), transfer
 

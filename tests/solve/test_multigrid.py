@@ -267,6 +267,15 @@ def test_whole_grids_on_every_device(monkeypatch):
     assert max(np.prod(np.fromstring(shape, sep=",")) for shape in gathered) <= 2 * 16  # Only coarse grids.
 
 
+def test_xla_shards_no_grid_that_is_whole(capfd):
+    """On Auto meshes with an axis beside those of the grid, XLA sharded small grids, and warned of its own choice."""
+    dec = dops.Decomposition(make_mesh((2, 2, 2)), shape=(8, 4, 4), axes=("x", "y"))
+    build = lambda u: solve.Multigrid(finite_volume.Diffusion(dec, 1 + u**2, boundary="dirichlet"))(u)
+    u = dec.shard(random_field(dec.shape))
+    assert np.isfinite(dec.gather(jax.jit(build)(u))).all()
+    assert "rematerialization" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("kind", ["Auto", "Explicit"])
 def test_one_cycle_for_each_coefficient_of_a_batch(kind):
     """`jax.vmap` builds cycles for coefficients that are sharded over a mesh axis. NumPy inverts the small matrices."""
