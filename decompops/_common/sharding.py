@@ -6,7 +6,7 @@ The mesh that applies to an operator therefore has the axis types of the context
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeAlias
 
 import jax
@@ -52,6 +52,19 @@ def mesh_of(x: Any) -> Mesh | AbstractMesh | None:
         return mesh
     own = getattr(x, "sharding", None) if not isinstance(x, Tracer) else jax.typeof(x).sharding
     return own.mesh if isinstance(own, NamedSharding) and not own.mesh.empty else None
+
+
+@contextmanager
+def mesh_of_type(x: Array) -> Iterator[None]:
+    """Trace a loop with the mesh in the type of `x` as the mesh of the context, if the context has none.
+
+    If `jax.vmap` maps the loop over an axis that Explicit mesh axes shard, JAX shards all that the loop carries over
+    these axes, and looks for them in the context.
+    """
+    own, context = jax.typeof(x).sharding.mesh, jax.sharding.get_abstract_mesh()
+    is_traced = isinstance(jnp.zeros(()), Tracer)
+    with jax.sharding.use_abstract_mesh(own) if is_traced and context.empty and not own.empty else nullcontext():
+        yield
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Shaped
 
 from .._common.host import device_array
+from .._common.typed import reshape_behind
 from .._core.decomposition import Decomposition, check_grid
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped
@@ -83,7 +84,7 @@ class AbstractPool(AbstractResize):
         lead = window.ndim - len(self.factor)
         boxes = [length for n, factor in zip(window.shape[lead:], self.factor) for length in (n // factor, factor)]
         within = tuple(range(lead + 1, lead + len(boxes), 2))
-        return type(self).reduce(window.reshape(*window.shape[:lead], *boxes), axis=within)
+        return type(self).reduce(reshape_behind(window, lead, tuple(boxes), (None,) * len(boxes)), axis=within)
 
 
 class AvgPool(AbstractPool):

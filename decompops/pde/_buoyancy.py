@@ -10,7 +10,6 @@ from jaxtyping import Inexact
 from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.check import brief, check_number
-from .._common.typed import zeros_like
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
@@ -82,4 +81,4 @@ class Buoyancy(AbstractSpectral):
         ndim, parts = len(self.acceleration), components_with_scalar(self, u)
         scalar = parts[ndim + self.scalar]
         force = [_vector.times(_vector.cast(part, u), scalar) for part in self.acceleration]
-        return _vector.stack((*force, *[zeros_like(scalar)] * (len(parts) - ndim)), ndim)
+        return _vector.with_zeros(_vector.stack(force, ndim), len(parts) - ndim, ndim)

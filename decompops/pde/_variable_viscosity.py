@@ -9,7 +9,6 @@ from jax import Array
 from jaxtyping import Inexact
 
 from .._common.check import brief
-from .._common.typed import zeros_like
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
@@ -68,8 +67,7 @@ class VariableViscosity(AbstractProducts):
         ndim = len(check_fft(self.fft))
         parts = components_with_scalar(self, u)
         force = viscous_force(self, u, parts[ndim + self.scalar : ndim + self.scalar + 1], self._field)
-        nothing = [zeros_like(parts[0])] * (len(parts) - ndim)
-        return _vector.stack((*_vector.components(force, ndim), *nothing), ndim)
+        return _vector.with_zeros(force, len(parts) - ndim, ndim)
 
     def _field(self, square: Array, scalars: _vector.Parts) -> Array:
         (c,) = scalars

@@ -62,7 +62,7 @@ class Wave(AbstractEquation):
         ndim = self.fft.decomposition.ndim
         _, rate = _vector.components(u, ndim)
         mean = aligned(self._frequency(u), rate) == 0
-        return _vector.stack((jnp.where(mean, rate, 0), jnp.zeros_like(rate)), ndim)
+        return _vector.with_zeros(_vector.stack((jnp.where(mean, rate, 0),), ndim), 1, ndim)
 
     def _frequency(self, u: Array) -> Array:
         return _vector.cast(self.speed, u) * _vector.length(self.wavenumbers(u))

@@ -20,6 +20,7 @@ from .._common.compat import together
 from .._common.host import device_array
 from .._common.placement import known
 from .._common.remember import in_one_program, keep_if_traced
+from .._common.sharding import mesh_of_type
 from .._common.typed import sharded_like, zeros_like
 from .._core.block_reduction import block_reduction
 from .._core.layout import Layout, check_global
@@ -282,13 +283,14 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Arra
         return (fields.select(is_lost, jnp.nan, projected(x)), pair[1]), tuple(found)
 
     # In JAX 0.12, pyright infers that `custom_linear_solve` never returns.
-    solution: Any = lax.custom_linear_solve(
-        apply,
-        together(right, scale),
-        lambda _, pair: solve(operator, precondition, pair),
-        lambda _, pair: solve(_transposed(operator, b), _transposed_preconditioner(precondition, b), pair),
-        has_aux=True,
-    )
+    with mesh_of_type(b):
+        solution: Any = lax.custom_linear_solve(
+            apply,
+            together(right, scale),
+            lambda _, pair: solve(operator, precondition, pair),
+            lambda _, pair: solve(_transposed(operator, b), _transposed_preconditioner(precondition, b), pair),
+            has_aux=True,
+        )
     (x, _), found = solution
     residuals, iterations, reason = found
     reason = jnp.where(incompatible, Reason.INCOMPATIBLE.value, reason)

@@ -27,6 +27,7 @@ from jax import Array, lax
 from jaxtyping import Inexact, Real
 
 from .._common.broadcast import along
+from .._common.sharding import mesh_of_type
 from .._common.typed import equally_varying
 from ._vector import times
 
@@ -154,8 +155,9 @@ def _thomas(lower: Array, sums: Array, upper: Array, b: Array, axis: int, *, tra
             here = last = here - times(plane(upper, i) * inverse, last)
         return with_plane(x, here, i), last
 
-    inverses, x, _, _ = lax.fori_loop(1, n, eliminate, (inverses, x, rest, last))
-    x, _ = lax.fori_loop(0, n, substitute, (x, jnp.zeros_like(last)))
+    with mesh_of_type(x):
+        inverses, x, _, _ = lax.fori_loop(1, n, eliminate, (inverses, x, rest, last))
+        x, _ = lax.fori_loop(0, n, substitute, (x, jnp.zeros_like(last)))
     return x
 
 

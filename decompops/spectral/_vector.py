@@ -53,6 +53,14 @@ def stack(parts: Iterable[Array], ndim: int) -> Array:
     return jnp.stack(tuple(parts), axis=-ndim - 1)
 
 
+def with_zeros(vector: Array, count: int, ndim: int) -> Array:
+    """Return a vector with `count` more components, which are zero.
+
+    Under `jax.vmap` of a sharded axis, JAX does not stack other arrays with zeros, which do not depend on this axis.
+    """
+    return jnp.pad(vector, [(0, count if axis == -ndim - 1 else 0) for axis in range(-vector.ndim, 0)])
+
+
 def joined(vectors: Iterable[Array], ndim: int) -> Array:
     """Return the components of all `vectors` as one vector, on a grid of `ndim` axes."""
     # JAX concatenates only arrays of one type, and the results of `stack` are whole along the components.
