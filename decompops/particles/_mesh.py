@@ -96,8 +96,8 @@ class ParticleMesh(eqx.Module):
         **Returns:** the particles, in the order of `positions` on each device.
 
         **Raises:** `ValueError` for arrays of other shapes, for positions that are not finite, for a `capacity` that is
-        too small, for a negative `room`, and for integers of 64 bits, such as numbers of particles, that do not fit 32
-        bits if JAX is not in 64-bit mode; `TypeError` for traced arrays.
+        too small, for a negative `room`, and for integers of 64 bits, such as identifiers, that do not fit 32 bits
+        if JAX is not in 64-bit mode; `TypeError` for traced arrays.
         """
         dec, positions = self.decomposition, self._on_host(positions, "place")
         check_untraced("attributes", attributes, "place")
