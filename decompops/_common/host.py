@@ -24,9 +24,9 @@ def host_array(x: Any) -> np.ndarray:
 
 
 def fitting(array: np.ndarray, name: str | None = None) -> np.ndarray:
-    """Return a host array whose integers JAX can hold. Raises `ValueError` for one with others.
+    """Return `array`. Raises `ValueError` if JAX would cut its integers to 32 bits.
 
-    `name` is the name of the argument, if it is known.
+    `name` is the argument that the error names.
     """
     if array.dtype.kind not in "iu" or (wanted := jax.dtypes.canonicalize_dtype(array.dtype)) == array.dtype:
         return array

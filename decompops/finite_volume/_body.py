@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from .._common.host import device_array
 from .._core.decomposition import Decomposition
 from .._operator.halo import HaloExchange
 from .._operator.placed import Placed
@@ -71,7 +72,7 @@ def check_body(geometry: Geometry, body: Any) -> None:
 
 def checked_coefficient(name: str, decomposition: Decomposition, value: Any, most: int) -> Array:
     """Return a coefficient as an array of floats. Raises `ValueError` if it has not at most `most` axes of entries."""
-    value, ndim = jnp.asarray(value), decomposition.ndim
+    value, ndim = device_array(value), decomposition.ndim
     if not jnp.issubdtype(value.dtype, jnp.inexact):
         value = value.astype(jnp.zeros(()).dtype)
     lead = value.shape[: value.ndim - ndim] if value.ndim else ()

@@ -56,7 +56,8 @@ def stack(parts: Iterable[Array], ndim: int) -> Array:
 def with_zeros(vector: Array, count: int, ndim: int) -> Array:
     """Return a vector with `count` more components, which are zero.
 
-    Under `jax.vmap` of a sharded axis, JAX does not stack other arrays with zeros, which do not depend on this axis.
+    If `jax.vmap` maps over a sharded axis, the components are sharded along it, and an array of zeros is not. JAX
+    refuses to stack the two, but it pads.
     """
     return jnp.pad(vector, [(0, count if axis == -ndim - 1 else 0) for axis in range(-vector.ndim, 0)])
 

@@ -9,7 +9,7 @@ import decompops as dops
 import jax
 import numpy as np
 import pytest
-from decompops import io, nn, particles, pde, plot, spectral
+from decompops import finite_volume, io, nn, particles, pde, plot, spectral
 
 from helpers import make_mesh, random_field
 
@@ -49,6 +49,9 @@ CASES = {
     "fftshift": (dops.fft.fftshift, SCALAR),
     "state": (pde.NavierStokes(REAL, 0.1).state, VECTOR),
     "layer": (nn.SpectralConv3D(REAL, 3, 2, 2, key=KEY), VECTOR),
+    "coefficient": (lambda a: finite_volume.Diffusion(DEC, a)(SCALAR), SCALAR**2 + 1),
+    "reaction": (lambda c: finite_volume.Diffusion(DEC, c=c)(SCALAR), SCALAR**2),
+    "kernel": (lambda k: spectral.Convolution(REAL, k)(SCALAR), random_field((8, 8, 8))),
     "convolution": (nn.HaloConv3D(DEC, 3, 2, 3, key=KEY), VECTOR),
 }
 

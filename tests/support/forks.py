@@ -5,8 +5,8 @@ fork has them at once. It is a process of its own, in which JAX starts as in any
 program that sets variables which packages read at their import, or starts JAX before it imports decompops, needs
 another process.
 
-The fork server of `multiprocessing` has one environment and one set of options for all its forks, and runs functions.
-These programs need their own variables, options, arguments, folders and outputs.
+The fork server of `multiprocessing` is no substitute: it runs functions, and its forks share one environment and one
+set of options. These programs need their own variables, options, arguments, folders and outputs.
 """
 
 import atexit
