@@ -43,7 +43,7 @@ def move_rows(group: Group, leaving: Array, sent: Array, count: Array, arrays: S
 def everywhere(group: Group, row: Array) -> Array:
     """Give each device of `group` the rows of all of them, as an array of shape `(size, *row.shape)`.
 
-    With compiled kernels, this is a transpose, so that a device which waits for others says so.
+    With compiled kernels, this is a transpose, so that a device which waits for others says so. It is never narrow.
     """
     size, entry = group.size, spec_entry(group.names)
     if size == 1 or row.size == 0:  # An empty batch: kernels move blocks of at least one number.
@@ -53,7 +53,9 @@ def everywhere(group: Group, row: Array) -> Array:
     lengths = (size, size * row.size)
     rows, columns = Blocks(lengths, (size, 1), (entry, None)), Blocks(lengths, (1, size), (None, entry))
     plan = Plan(group.name, rows, (Move(rows, columns),))
-    call = Call(plan, group.mesh, group.backend, caller=group.caller)
+    # `wire` is for exchanges between pencils. Rounded sums would end a solver early, or never.
+    backend = group.backend if group.backend.wire is None else replace(group.backend, wire=None)
+    call = Call(plan, group.mesh, backend, caller=group.caller)
     return apply_to_block(call, jnp.tile(row.ravel(), size)[None]).reshape(size, *row.shape)
 
 

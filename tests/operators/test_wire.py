@@ -120,6 +120,25 @@ def test_halos_are_exact():
     np.testing.assert_array_equal(halo(u), exact(u))
 
 
+@pytest.mark.parametrize(("make", "wire"), [(dops.XLA, "float16"), (dops.Native, "bfloat16")], ids=["xla", "native"])
+def test_only_exchanges_between_pencils_are_narrow(make, wire):
+    """Sums, whole grids of `Multigrid` and halos lose no digits. Else, a solver would end early or never."""
+
+    def results(wire):
+        box = dops.Box(1.0)
+        dec = dops.Decomposition(make_mesh((2, 4)), shape=(16, 8, 8), box=box, backend=make(wire=wire))
+        layout, pm = dec.layout(), dops.particles.ParticleMesh(dec)
+        u, v = (dec.shard(random_field((16, 8, 8), seed=seed)) for seed in (0, 1))
+        p = pm.place(np.random.default_rng(0).random((50, 3)))
+        diffusion = dops.finite_volume.Diffusion(dec, 1.0, boundary="dirichlet")
+        yield from (dec.sum(u), dec.mean(u), dec.norm(u), dec.vdot(u, v), layout.max(u), layout.min(u))
+        yield from (pm.sum(p, p.positions), pm.mean(p, p.positions))
+        yield dops.solve.CG(diffusion, dops.solve.Multigrid(diffusion))(u)
+
+    for found, exact in zip(results(wire), results(None), strict=True):
+        np.testing.assert_array_equal(found, exact)
+
+
 def test_groups_and_batches():
     mesh = make_mesh((2, 2, 2))
     fft = dops.FFT3D(mesh, axes=("x", "y"), backend=dops.XLA(wire="float16"))
