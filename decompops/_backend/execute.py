@@ -2,15 +2,19 @@
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from .._common.blocks import Blocks, entry_names, flat_names, spec_entry
 from .._plan.lower import Chunks, Segment, Wire, schedule
 from .._plan.plan import Plan
+from .._plan.reduce import Reduce
 from .._plan.stage import AbstractStage, Move
-from .base import AbstractBackend, Call
+from .base import AbstractBackend, Call, Group
 from .wire import narrower, send_narrow
 from .xla.backend import assembled, run_stage
 
@@ -34,9 +38,54 @@ def _run(segment: Segment, block: Array, call: Call) -> Array:
         result = call.backend.run(segment.plan, block, call)
         return _checked(result, block, segment.plan, f"`{type(call.backend).__name__}.run`")
     for stage in segment.plan.stages:
-        result = run_stage(stage, block, call.platform)
+        result = _reduced(stage, block, call) if isinstance(stage, Reduce) else run_stage(stage, block, call.platform)
         block = _checked(result, block, stage, f"the stage `{type(stage).__name__}` of `{call.plan.name}`")
     return block
+
+
+def _reduced(stage: Reduce, block: Array, call: Call) -> Array:
+    """Reduce a block to one number, or copy a number into each cell of a block.
+
+    Each device reduces its own cells. With kernels, every device then gets the numbers of all devices along one grid
+    axis after the other, and reduces them in the order of the devices. So the result is the same to the last bit.
+    """
+    cells = stage.before
+    if stage.transposed:
+        return jnp.broadcast_to(block, (*block.shape[: -cells.ndim], *stage.after.block_shape))
+    reduce, across = {
+        "sum": (functools.partial(jnp.sum, dtype=block.dtype), lax.psum),
+        "max": (jnp.max, lax.pmax),
+        "min": (jnp.min, lax.pmin),
+    }[stage.to]
+    number = reduce(block, axis=tuple(range(-cells.ndim, 0)), keepdims=True)
+    entries = [entry for entry, parts in zip(cells.names, cells.parts) if parts > 1]
+    if not call.backend.moves_rows:
+        return across(number, tuple(flat_names(entries))) if entries else number
+    for entry in reversed(entries):
+        group = Group(call.plan.name, call.mesh, entry_names(entry), call.backend, call.caller)
+        number = reduce(rows_of_all(group, number, run_on_block), axis=0)
+    return number
+
+
+def rows_of_all(group: Group, row: Array, run: Callable[[Call, Array], Array]) -> Array:
+    """Give each device of `group` the rows of all of them, as an array of shape `(size, *row.shape)`.
+
+    With compiled kernels, this is a transpose, which the function `run` runs on a block. A device that waits for others
+    then says so. `wire` does not apply: with rounded sums, a solver would end early, or never.
+    """
+    size, entry = group.size, spec_entry(group.names)
+    if size == 1 or row.size == 0:  # An empty batch: kernels move blocks of at least one number.
+        return jnp.broadcast_to(row, (size, *row.shape))
+    if not group.backend.moves_rows:
+        return lax.all_gather(row, group.names)
+    lengths = (size, size * row.size)
+    rows, columns = Blocks(lengths, (size, 1), (entry, None)), Blocks(lengths, (1, size), (None, entry))
+    plan = Plan(group.name, rows, (Move(rows, columns),))
+    backend = group.backend
+    if backend.wire is not None:
+        backend = replace(backend, wire=None)  # pyright: ignore[reportArgumentType]
+    call = Call(plan, group.mesh, backend, caller=group.caller)
+    return run(call, jnp.tile(row.ravel(), size)[None]).reshape(size, *row.shape)
 
 
 def _run_pieces(chunks: Chunks, block: Array, call: Call) -> Array:

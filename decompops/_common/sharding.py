@@ -5,6 +5,7 @@ JAX checks the type of every operation against the mesh of its *context*, `jax.s
 The mesh that applies to an operator therefore has the axis types of the context and the operator's own devices.
 """
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeAlias
@@ -14,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from . import compat
@@ -134,9 +137,34 @@ def map_blocks(
         # JAX requires that it equals the mesh of the context, including the kind of device, which an `AbstractMesh` set
         # by a user does not have. `None` selects the mesh of the context. `place` tells why `auto_axes` needs it.
         passed = own if context.empty or (own == mesh and own.abstract_mesh == context) else None
+        if left := axes_of_kind(own, AxisType.Auto).difference(names, manual_axes()):
+            without = functools.partial(without_spmd_name_p.bind, left=frozenset(left))
+            arguments = jax.tree.map(lambda x: without(x) if isinstance(x, Tracer) else x, arguments)
         return jax.shard_map(function, mesh=passed, **options)(*arguments)
 
     return mapped
+
+
+# Returns its argument. On Auto meshes, JAX cannot map a `shard_map` over a mesh axis that this `shard_map` has `left`
+# to XLA: it raises errors that do not name `spmd_axis_name` (JAX 0.10 and 0.12).
+without_spmd_name_p = Primitive("without_spmd_axis_name")
+without_spmd_name_p.def_impl(lambda x, *, left: x)
+without_spmd_name_p.def_abstract_eval(lambda x, *, left: x)
+ad.deflinear2(without_spmd_name_p, lambda cotangent, _, *, left: [cotangent])
+mlir.register_lowering(without_spmd_name_p, lambda context, x, *, left: [x])
+
+
+def _without_spmd_name(axis_data: Any, args: Any, dims: Any, *, left: frozenset[str]) -> tuple[Array, int | None]:
+    (x,), (dim,) = args, dims
+    if dim is not None and left.intersection(entry_names(axis_data.spmd_name)):
+        raise ValueError(
+            "`spmd_axis_name` of `jax.vmap` must be left out for this function on an Auto mesh, because JAX cannot map "
+            f"a part of it over mesh axes; got {axis_data.spmd_name}. Without it, XLA shards the batch as its input is."
+        )
+    return without_spmd_name_p.bind(x, left=left), dim
+
+
+batching.fancy_primitive_batchers[without_spmd_name_p] = _without_spmd_name
 
 
 def on_devices_of(mesh: Mesh | AbstractMesh, x: Array) -> Array:

@@ -43,7 +43,7 @@ def apply(call: Call, x: Array) -> Array:
     x = place_field(x, call.mesh, call.plan.source, call.batch)
     call.backend.prepare(call, x.dtype)
     if isinstance(x, Tracer) or isinstance(call.mesh, AbstractMesh) or manual_axes():
-        return operator_p.bind(x, call=call)
+        return (reduction_p if call.plan.reduces else operator_p).bind(x, call=call)
     return _run(x, call)  # The result is the same, in less time.
 
 
@@ -60,6 +60,8 @@ def apply_on_one_device(call: Call, x: Array) -> Array:
 
 
 operator_p = Primitive("distributed_operator")
+# The same for reductions. `Structure.through` distinguishes them: they leave the field of their argument where it is.
+reduction_p = Primitive("distributed_reduction")
 
 
 def _block_map(x: Array, *, call: Call) -> Array:
@@ -83,7 +85,6 @@ def _map_free_axes(call: Call, x: Array, source: PartitionSpec, target: Partitio
     return map_blocks(functools.partial(run_on_block, call), call.mesh, names, *specs, check_types=False)(x)
 
 
-@operator_p.def_impl
 def _evaluate(x: Array | np.ndarray, *, call: Call) -> Array:
     x = x if isinstance(x, Array) else jnp.asarray(x)  # `jax.grad` passes NumPy arrays on unchanged.
     if isinstance(call.mesh, AbstractMesh):  # The devices are known only here, after all transformations.
@@ -112,7 +113,6 @@ def _compiled(call: Call):
     return jax.jit(functools.partial(_block_map, call=call), out_shardings=_result_sharding(call))
 
 
-@operator_p.def_abstract_eval
 def _abstract_value(x, *, call: Call):
     plan = call.plan
     lead = x.shape[: -plan.source.ndim]
@@ -145,12 +145,6 @@ def _check_spmd_name(call: Call, names: tuple[str, ...], length: int) -> None:
             f"`spmd_axis_name` of `jax.vmap` must name batch axes of the operator's mesh, {sizes}, that divide the "
             f"mapped axis; got {names} for a length of {length}."
         )
-
-
-batching.fancy_primitive_batchers[operator_p] = functools.partial(_batching_rule, operator_p)
-# The user may pass tangents and cotangents with any sharding, so they are placed like inputs.
-ad.deflinear2(operator_p, lambda cotangent, _, *, call: [apply(call.transpose(), jnp.asarray(cotangent))])
-ad.defjvp(operator_p, lambda tangent, _, *, call: apply(call, jnp.asarray(tangent)))
 
 
 def _lower(ctx, x, *, call: Call):
@@ -188,7 +182,14 @@ def _lower_function(function: Callable, ctx, x, call: Call):
         return lower(ctx, x, call=replace(call, backend=XLA(overlap=call.backend.overlap, wire=call.backend.wire)))
 
 
-mlir.register_lowering(operator_p, _lower)
+for primitive in (operator_p, reduction_p):
+    primitive.def_impl(_evaluate)
+    primitive.def_abstract_eval(_abstract_value)
+    batching.fancy_primitive_batchers[primitive] = functools.partial(_batching_rule, primitive)
+    # The user may pass tangents and cotangents with any sharding, so they are placed like inputs.
+    ad.deflinear2(primitive, lambda cotangent, _, *, call: [apply(call.transpose(), jnp.asarray(cotangent))])
+    ad.defjvp(primitive, lambda tangent, _, *, call: apply(call, jnp.asarray(tangent)))
+    mlir.register_lowering(primitive, _lower)
 
 
 # The primitive for one block: for backends whose kernels JAX cannot differentiate by itself, and for whole arrays.

@@ -16,6 +16,7 @@ from jax import Array
 
 from .._basis.base import AbstractBasis
 from .._common.broadcast import along
+from .._plan.reduce import Reduced
 from .block_reduction import BlockReduction
 
 
@@ -76,26 +77,45 @@ def extreme(field: Array, lengths: tuple[int, ...], over: BlockReduction | None 
         filling = -np.inf if largest else np.inf
     else:
         filling = int(jnp.iinfo(field.dtype).min if largest else jnp.iinfo(field.dtype).max)
-    return _reduced(cleared(field, lengths, filling), lengths, over, jnp.max if largest else jnp.min, filling)
+    cells = cleared(field, lengths, filling)
+    if over is None:
+        return (jnp.max if largest else jnp.min)(cells, _grid(lengths))
+    return _extreme(over, "max" if largest else "min", _padded(cells, lengths, over, filling))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _extreme(over: BlockReduction, which: Reduced, cells: Array) -> Array:
+    return over(cells, which)
+
+
+@_extreme.defjvp
+def _derivative_of_extreme(over: BlockReduction, which: Reduced, primals: tuple, tangents: tuple) -> tuple:
+    """As in `jnp.max`: if several cells have the largest value, the derivative is the mean of theirs."""
+    (cells,), (tangent,) = primals, tangents
+    found = _extreme(over, which, cells)
+    if tangent.dtype != cells.dtype:  # Integers have no derivative.
+        return found, np.zeros(found.shape, tangent.dtype)
+    those = cells == jnp.expand_dims(found, tuple(range(-over.blocks.ndim, 0)))
+    return found, over(jnp.where(those, tangent, 0)) / over(those.astype(tangent.dtype))
 
 
 def _sum(cells: Array, lengths: tuple[int, ...], over: BlockReduction | None) -> Array:
-    return _reduced(cells, lengths, over, jnp.sum, 0)
-
-
-def _reduced(
-    cells: Array, lengths: tuple[int, ...], over: BlockReduction | None, reduce: Callable, filling: int | float
-) -> Array:
-    """Reduce an array over the grid. The padding, if there is any, holds `filling`."""
+    """Return the sum of an array over the grid. The padding, if there is any, holds zeros."""
     if over is None:
-        return reduce(cells, _grid(lengths))
+        return jnp.sum(cells, _grid(lengths))
+    cells = cells.astype(_result_dtype(jnp.sum, cells.dtype))
+    return over(_padded(cells, lengths, over, 0))
+
+
+def _padded(cells: Array, lengths: tuple[int, ...], over: BlockReduction, filling: int | float) -> Array:
+    """Return an array with all of its padding, which holds `filling`: the field may be cropped."""
     stored = over.blocks.shape
-    missing = [(0, n - m) for n, m in zip(stored, cells.shape[-len(stored) :])]  # The field may be cropped.
+    missing = [(0, n - m) for n, m in zip(stored, cells.shape[-len(stored) :])]
     if any(map(any, missing)):
         # In one program, XLA of JAX 0.10 takes two paddings of an array with different numbers for one padding.
         cells = jnp.pad(cells, [(0, 0)] * (cells.ndim - len(stored)) + missing)
         cells = cells if filling == 0 else cleared(cells, lengths, filling)
-    return over(cells, reduce)
+    return cells
 
 
 def _grid(lengths: tuple[int, ...]) -> tuple[int, ...]:

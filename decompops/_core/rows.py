@@ -13,11 +13,9 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from .._backend.base import Call, Group
+from .._backend.base import Group
+from .._backend.execute import rows_of_all
 from .._backend.xla.backend import XLA
-from .._common.blocks import Blocks, spec_entry
-from .._plan.plan import Plan
-from .._plan.stage import Move
 from .primitive import apply_to_block
 from .row_route import RowRoute
 
@@ -41,22 +39,8 @@ def move_rows(group: Group, leaving: Array, sent: Array, count: Array, arrays: S
 
 
 def everywhere(group: Group, row: Array) -> Array:
-    """Give each device of `group` the rows of all of them, as an array of shape `(size, *row.shape)`.
-
-    With compiled kernels, this is a transpose, so that a device which waits for others says so. It is never narrow.
-    """
-    size, entry = group.size, spec_entry(group.names)
-    if size == 1 or row.size == 0:  # An empty batch: kernels move blocks of at least one number.
-        return jnp.broadcast_to(row, (size, *row.shape))
-    if not group.backend.moves_rows:
-        return jax.lax.all_gather(row, group.names)
-    lengths = (size, size * row.size)
-    rows, columns = Blocks(lengths, (size, 1), (entry, None)), Blocks(lengths, (1, size), (None, entry))
-    plan = Plan(group.name, rows, (Move(rows, columns),))
-    # `wire` is for exchanges between pencils. Rounded sums would end a solver early, or never.
-    backend = group.backend if group.backend.wire is None else replace(group.backend, wire=None)
-    call = Call(plan, group.mesh, backend, caller=group.caller)
-    return apply_to_block(call, jnp.tile(row.ravel(), size)[None]).reshape(size, *row.shape)
+    """Give each device of `group` the rows of all of them, as an array of shape `(size, *row.shape)`."""
+    return rows_of_all(group, row, apply_to_block)
 
 
 move_rows_p = Primitive("move_rows")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._common.blocks import Blocks
+from .reduce import Reduce
 from .stage import AbstractStage, Scale
 
 
@@ -60,8 +61,13 @@ class Plan:
 
     @property
     def mesh_axes(self) -> tuple[str, ...]:
-        """The mesh axes that shard the grid."""
-        return self.source.mesh_axes
+        """The mesh axes that shard the grid, before or after the stages."""
+        return tuple(dict.fromkeys((*self.source.mesh_axes, *self.target.mesh_axes)))
+
+    @property
+    def reduces(self) -> bool:
+        """Whether the plan reduces a field to one number, or copies a number into the cells of a field."""
+        return any(isinstance(stage, Reduce) for stage in self.stages)
 
     def transpose(self) -> "Plan":
         """Return the plan of the transpose, without complex conjugation."""

@@ -63,7 +63,7 @@ class AbstractStage(abc.ABC):
         )
 
 
-def _check(valid: bool, rule: str, stage: AbstractStage) -> None:
+def check_stage(valid: bool, rule: str, stage: AbstractStage) -> None:
     if not valid:
         raise ValueError(f"`{type(stage).__name__}` {rule}; got {stage.before} -> {stage.after}.")
 
@@ -89,9 +89,11 @@ class Move(AbstractStage):
 
     def __post_init__(self):
         b, a = self.before, self.after
-        _check((b.lengths, b.halo) == (a.lengths, a.halo) and not b.has_halo, "must move a field without halos", self)
+        check_stage(
+            (b.lengths, b.halo) == (a.lengths, a.halo) and not b.has_halo, "must move a field without halos", self
+        )
         one_exchange = self.mesh_axis is not None or not self._changed
-        _check(one_exchange, "must move mesh axes from one grid axis to another, in one exchange", self)
+        check_stage(one_exchange, "must move mesh axes from one grid axis to another, in one exchange", self)
 
     @property
     def gathered(self) -> int | None:
@@ -164,9 +166,9 @@ class LocalTransform(AbstractStage):
         b, a = self.before, self.after
         _check_axes(self.axes, self)
         same = (b.parts, b.names, b.order) == (a.parts, a.names, a.order) and not b.has_halo and not a.has_halo
-        _check(same, "must keep the blocks and the storage order of a field without halos", self)
+        check_stage(same, "must keep the blocks and the storage order of a field without halos", self)
         kept = all(b.lengths[axis] == a.lengths[axis] for axis in range(b.ndim) if axis not in self.axes)
-        _check(kept and all(b.parts[axis] == 1 for axis in self.axes), "must transform whole axes only", self)
+        check_stage(kept and all(b.parts[axis] == 1 for axis in self.axes), "must transform whole axes only", self)
 
     @property
     def points(self) -> tuple[int, ...]:
@@ -214,7 +216,7 @@ class Extend(AbstractStage):
         _check_axes((self.axis,), self)
         halo = tuple(long.halo[i] if i == self.axis else short.halo[i] for i in range(short.ndim))
         valid = long == replace(short, halo=halo) and not any(short.halo[self.axis])
-        _check(valid, "must only add a halo to one axis", self)
+        check_stage(valid, "must only add a halo to one axis", self)
 
     def input_dtype(self, dtype: np.dtype) -> np.dtype:
         if self.transposed and dtype.kind == "b":
@@ -235,7 +237,7 @@ class Crop(AbstractStage):
 
     def __post_init__(self):
         short, long = (self.before, self.after) if self.transposed else (self.after, self.before)
-        _check(short == replace(long, halo=short.halo) and not short.has_halo, "must only remove halos", self)
+        check_stage(short == replace(long, halo=short.halo) and not short.has_halo, "must only remove halos", self)
 
     def transpose(self) -> "Crop":
         return Crop(self.after, self.before, not self.transposed)
@@ -251,7 +253,7 @@ class Clear(AbstractStage):
     before: Blocks
 
     def __post_init__(self):
-        _check(not self.before.has_halo, "must get a field without halos", self)
+        check_stage(not self.before.has_halo, "must get a field without halos", self)
 
     @property
     def after(self) -> Blocks:
@@ -317,7 +319,7 @@ class Resize(AbstractStage):
         b, a = self.before, self.after
         lengths = tuple(a.lengths[axis] if axis in self.axes else b.lengths[axis] for axis in range(b.ndim))
         whole = all(b.parts[axis] == 1 for axis in self.axes) and len(self.axes) == len(self.runs)
-        _check(whole and a == replace(b, lengths=lengths), "must only change the lengths of whole axes", self)
+        check_stage(whole and a == replace(b, lengths=lengths), "must only change the lengths of whole axes", self)
         _check_axes(self.axes, self)
         for axis, runs in zip(self.axes, self.runs):
             valid = all(run.length > 0 and run.factor for run in runs)

@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
-from .._common.blocks import Blocks, MeshAxis, entry_names, flat_names
+from .._common.blocks import Blocks, MeshAxis, entry_names
 from .._common.broadcast import aligned
-from .._common.sharding import map_blocks
 from .._core.block_reduction import BlockReduction
 from .._core.reductions import cleared, mean, wide
 
@@ -24,8 +22,7 @@ class Fields:
     - `lengths`: the lengths of the grid axes without padding, in their storage order.
     - `inner`: the number of axes of one field: its components and the axes of the grid.
     - `names`: the mesh axes that shard each grid axis, in storage order.
-    - `mesh`: the mesh.
-    - `over`: reduces fields by compiled kernels; `None` if XLA does this.
+    - `over`: reduces fields.
     - `open_cells`: the cells that belong to the system; `None` for all. The others are treated like padding.
     - `closed_parts`: the cells of each part of the grid that has a constant of its own in the null space, along a first
         axis; `None` if all open cells are one part.
@@ -34,8 +31,7 @@ class Fields:
     lengths: tuple[int, ...]
     inner: int
     names: tuple[MeshAxis | None, ...]
-    mesh: Mesh | AbstractMesh
-    over: BlockReduction | None
+    over: BlockReduction
     open_cells: Array | None = None
     closed_parts: Array | None = None
 
@@ -57,9 +53,10 @@ class Fields:
 
     def _mean(self, field: Array, cells: Array | None) -> Array:
         """Return the mean over some cells of a field that is zero in all others, with axes of length one."""
-        means = mean(field, self.lengths, self.over)
+        over = self.over if self.over.by_kernels else None
+        means = mean(field, self.lengths, over)
         if cells is not None:
-            share = mean(cells.astype(means.real.dtype), self.lengths, self.over)
+            share = mean(cells.astype(means.real.dtype), self.lengths, over)
             means = means / jnp.where(share == 0, 1, share).astype(means.dtype)
         return jnp.expand_dims(means, tuple(range(-len(self.lengths), 0)))
 
@@ -75,18 +72,11 @@ class Fields:
         ndim, sharded = len(self.names), [name for name in self.names if name]
         whole = (*range(-self.inner, -ndim), *(i - ndim for i, name in enumerate(self.names) if not name))
         sums = [jnp.sum((jnp.conj(u) * v).astype(wide(v.dtype)), whole) for u, v in pairs]
-        found, mesh_axes = jnp.concatenate(sums), tuple(flat_names(sharded))
-        add = lambda x: jnp.sum(x, tuple(range(-len(sharded), 0)))
-        if self.over is not None:
-            lengths = found.shape[-len(sharded) :]
-            parts = tuple(math.prod(self.mesh.shape[axis] for axis in entry_names(name)) for name in sharded)
+        found = jnp.concatenate(sums)
+        if sharded:
+            mesh, lengths = self.over.mesh, found.shape[-len(sharded) :]
+            parts = tuple(math.prod(mesh.shape[axis] for axis in entry_names(name)) for name in sharded)
             found = replace(self.over, blocks=Blocks(lengths, parts, tuple(sharded)))(found)
-        elif any(self.mesh.shape[name] > 1 for name in mesh_axes):
-            spec = PartitionSpec(*[None] * (found.ndim - len(sharded)), *sharded)
-            everywhere = lambda x: lax.psum(add(x), mesh_axes)
-            found = map_blocks(everywhere, self.mesh, mesh_axes, spec, PartitionSpec())(found)
-        else:
-            found = add(found)
         ends = np.cumsum([len(part) for part in sums]).tolist()
         return tuple(lax.slice_in_dim(found, end - len(part), end) for part, end in zip(sums, ends))
 

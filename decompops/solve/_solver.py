@@ -22,7 +22,7 @@ from .._common.placement import known
 from .._common.remember import in_one_program, keep_if_traced
 from .._common.sharding import mesh_of_type
 from .._common.typed import sharded_like, zeros_like
-from .._core.block_reduction import block_reduction
+from .._core.block_reduction import BlockReduction
 from .._core.layout import Layout, check_global
 from .._core.structure import Structure
 from .._operator.base import AbstractOperator, AbstractTyped
@@ -232,9 +232,10 @@ class AbstractSolver(AbstractOperator):
     def _fields(self) -> Fields:
         blocks = self._layout.blocks
         names = tuple(blocks.names[axis] for axis in blocks.order)
-        over = block_reduction(self._layout.mesh, blocks, self.decomposition.backend, type(self).__name__)
+        backend = self.decomposition.backend
+        over = BlockReduction(self._layout.mesh, blocks, backend, backend.caller(), type(self).__name__)
         open_cells, parts = (getattr(self.operator, name, None) for name in ("open_cells", "closed_parts"))
-        return Fields(blocks.true_shape, self._inner, names, self._layout.mesh, over, open_cells, parts)
+        return Fields(blocks.true_shape, self._inner, names, over, open_cells, parts)
 
 
 @functools.partial(in_one_program, has_loop=True)

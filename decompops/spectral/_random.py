@@ -19,13 +19,13 @@ from .._common.box import Box
 from .._common.check import check_key
 from .._common.keys import threefry
 from .._common.remember import keep_if_traced
-from .._common.sharding import manual_axes, mesh_in_context, mesh_with_devices, on_devices_of
+from .._common.sharding import manual_axes, map_blocks, mesh_in_context, mesh_with_devices, on_devices_of
 from .._core.decomposition import Decomposition
 from .._operator.fft import FFT
 from .._operator.transform import real_dtype
 from ._check import check_fft, check_periodic, of_transformed
 from ._filter import IsotropicFilter
-from ._shells import first_cell, over_grid, transformed_box
+from ._shells import first_cell, transformed_box
 
 
 class GaussianRandomField(eqx.Module):
@@ -144,4 +144,4 @@ def _white_noise(dec: Decomposition, key: Array, dtype: np.dtype) -> Array:
         axes = [jnp.arange(n, dtype=np.int32) + first_cell(layout, axis) for axis, n in cells]
         return lines(threefry(key), axes)
 
-    return over_grid(dec, block, key, PartitionSpec(), layout.spec)
+    return map_blocks(block, dec.mesh, set(dec.mesh_axes), PartitionSpec(), layout.spec, check_types=False)(key)

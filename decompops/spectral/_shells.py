@@ -18,10 +18,11 @@ from jax.sharding import PartitionSpec
 
 from .._basis.base import AbstractBasis
 from .._common import compat
-from .._common.blocks import Blocks, axis_names, entry_names
+from .._common.blocks import Blocks, axis_names, flat_names
 from .._common.box import Box
 from .._common.sharding import map_blocks
 from .._common.typed import batch_in_type
+from .._core.block_reduction import BlockReduction
 from .._core.decomposition import Decomposition
 from .._operator.transform import AbstractTransform
 from . import _vector
@@ -106,7 +107,7 @@ def shell_sums(
     the factors before the axis of shells. With `across`, the three sums have an axis for this axis of the grid before
     the axis of shells.
     """
-    blocks, mesh_axes, dtype, shells = lattice.blocks, lattice.decomposition.mesh_axes, values.dtype, len(bounds) - 1
+    blocks, dtype, shells = lattice.blocks, values.dtype, len(bounds) - 1
     ndim, result = blocks.ndim, ("s",) if across is None else ("p", "s")
 
     @compat.saving_nothing
@@ -126,21 +127,20 @@ def shell_sums(
                 planes = tuple(jnp.moveaxis(array, blocks.position(across), 0) for array in planes)
             sums = jax.vmap(lambda v, i: jnp.zeros(shells + 2, dtype).at[i].add(v))(*planes)[:, 1:-1]
             if across is None:
-                return jax.lax.psum(jnp.sum(sums, 0), mesh_axes)
+                return jnp.sum(sums, 0)
             first = first_cell(blocks, across)
             whole = jnp.zeros((blocks.shape[blocks.position(across)], shells), dtype)
-            whole = jax.lax.dynamic_update_slice_in_dim(whole, sums, first, 0)
-            return jax.lax.psum(whole, mesh_axes)[: blocks.lengths[across]]
+            return jax.lax.dynamic_update_slice_in_dim(whole, sums, first, 0)[: blocks.lengths[across]]
 
         weighted = _vector.times(weights, values)
         if factors is not None:
             weighted = _vector.stack((_vector.times(factor, weighted) for factor in factors(position)), ndim)
         return over_shells(weighted), over_shells(weights * distance), over_shells(weights)
 
-    batch, one = batch_in_type(values, ndim), PartitionSpec()
-    own = PartitionSpec(*batch, *[None] * (len(result) + (factors is not None)))
-    specs = PartitionSpec(*batch, *blocks.spec), (own, one, one)
-    return over_grid(lattice.decomposition, sums, values, *specs, batch)
+    axes = len(result) + (factors is not None), len(result), len(result)
+    found = summed_over_grid("Sums over shells", lattice.decomposition, blocks, sums, values, axes)
+    total, distances, points = found
+    return total, distances, points
 
 
 def rounded_down(bounds: tuple[float, ...], dtype: Any) -> tuple[float, ...]:
@@ -216,7 +216,19 @@ def transformed_box(fft: AbstractTransform) -> Box:
     return Box(of_transformed(fft, fft.box_lengths))
 
 
-def over_grid(dec: Decomposition, function: Callable, x: Array, in_specs: Any, out_specs: Any, batch: Any = ()) -> Any:
-    """Apply `function` to the blocks of `x`, over the mesh axes that shard the grid and the `batch` axes."""
-    names = {*dec.mesh_axes, *(name for entry in batch for name in entry_names(entry))}
-    return map_blocks(function, dec.mesh, names, in_specs, out_specs)(x)
+def summed_over_grid(
+    name: str, dec: Decomposition, blocks: Blocks, function: Callable, x: Array, axes: tuple[int, ...]
+) -> tuple[Array, ...]:
+    """Add up over all devices what `function` returns for the block of `x` on each of them: a tuple of arrays.
+
+    The first array has the batch axes of `x`, and `axes` is how many other axes each array has. Errors name `name`.
+    """
+    ndim, batch = blocks.ndim, batch_in_type(x, blocks.ndim)
+    leads = [batch, *[()] * (len(axes) - 1)]
+    specs = tuple(PartitionSpec(*lead, *[None] * own, *blocks.spec) for lead, own in zip(leads, axes))
+    field = PartitionSpec(*batch, *blocks.spec)
+    with_devices = lambda block: tuple(jnp.expand_dims(one, tuple(range(-ndim, 0))) for one in function(block))
+    found = map_blocks(with_devices, dec.mesh, set(flat_names(field)), field, specs, check_types=False)(x)
+    parts = tuple(blocks.parts[axis] for axis in blocks.order)
+    over = BlockReduction(dec.mesh, Blocks(parts, parts, tuple(blocks.spec)), dec.backend, dec.backend.caller(), name)
+    return tuple(map(over, found))

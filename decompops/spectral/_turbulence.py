@@ -10,14 +10,12 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.sharding import PartitionSpec
 from jaxtyping import Shaped
 
 from .._basis.fourier import field_dtype
 from .._common.box import Number
 from .._common.check import check_axes, check_count, check_number
 from .._common.host import device_array
-from .._common.typed import batch_in_type
 from .._core.decomposition import Decomposition
 from .._core.layout import check_global
 from .._operator.placed import Placed
@@ -27,7 +25,7 @@ from . import _vector
 from ._check import check_fft, check_periodic, check_real
 from ._dealiasing import AbstractDealiasing, Pad, check_dealiasing
 from ._modes import check_components, inner_transform, slope_units
-from ._shells import known_lengths, modes_of, over_grid, shell_sums, wavenumber_bounds
+from ._shells import known_lengths, modes_of, shell_sums, summed_over_grid, wavenumber_bounds
 from ._spectra import real_product, transform_of_modes
 
 
@@ -265,17 +263,15 @@ def _structure(
         """Return the sums of the powers of the differences of each component, of shape (*batch, components, p, r)."""
         lines = Placed(dec)(u) if axis == ndim - 1 else Transpose(dec, -1, axis)(u)
         blocks = dec.pencil(axis, dec.shape)
-        batch = batch_in_type(lines, ndim)
 
-        def moments(block: Array) -> Array:
+        def moments(block: Array) -> tuple[Array]:
             def of_shift(shift: Array) -> Array:
                 difference = jnp.roll(block, -shift, axis - ndim) - block  # Padding stays zero.
                 return jnp.stack([jnp.sum(difference**p, range(-ndim, 0)) for p in orders], -1)
 
-            return lax.psum(jnp.moveaxis(lax.map(of_shift, shifts), 0, -1), dec.mesh_axes)
+            return (jnp.moveaxis(lax.map(of_shift, shifts), 0, -1),)
 
-        specs = PartitionSpec(*batch, *blocks.spec), PartitionSpec(*batch, None, None)
-        return over_grid(dec, moments, lines, *specs, batch)
+        return summed_over_grid("structure_functions", dec, blocks, moments, lines, (2,))[0]
 
     sums = [of_axis(axis) / math.prod(dec.shape) for axis in axes]
     own = [_vector.components(moments, 2)[axis] for axis, moments in zip(axes, sums)]

@@ -41,13 +41,22 @@ def main(folder: Path) -> None:
     for method in (solve.CG(operator, preconditioner=solve.Multigrid(operator)), solve.GMRES(operator)):
         assert dec.norm(operator(method(right)) - right) < 1e-4 * dec.norm(right)
 
-    equation = pde.NavierStokes(dops.FFT3D(dec, real=True), viscosity=0.1)
+    fft = dops.FFT3D(dec, real=True)
+    equation = pde.NavierStokes(fft, viscosity=0.1)
     solver = pde.ETDRK(equation, dt=0.01, order=2)
     energy = lambda t, x: jnp.sum(spectral.mean_square(equation.transform, x)) / 2
     for control in (None, pde.CFL(0.5), pde.ErrorControl(1e-3)):
         done = pde.simulate(solver, equation.state(u), 0.02, control=control, observe=energy, progress=False)
         assert done.t == 0.02
         assert 0 < done.observed[-1] < done.observed[0]
+
+    # The integral of a spectrum over all modes is the mean square. The box is a cube of length 2π.
+    spectrum = spectral.power_spectrum(fft, u, edges=(0.0, 100.0))
+    squares = np.mean(random[:3] ** 2, (1, 2, 3))
+    assert np.allclose((spectrum.power * spectrum.modes)[:, 0] / (2 * np.pi) ** 3, squares)
+    moments = spectral.structure_functions(fft, u, (1,), orders=(2,)).longitudinal
+    steps = [np.mean((np.roll(random[i], -1, i) - random[i]) ** 2) for i in range(3)]
+    assert np.allclose(moments, np.mean(steps))
 
     grid = particles.ParticleMesh(dec, "tsc")
     p = grid.lattice(1)

@@ -226,6 +226,12 @@ def test_eager_calls_under_strict_modes(modes, names):
     assert found == {}
 
 
+# Functions with a `shard_map` that JAX must differentiate. On Auto meshes they refuse `spmd_axis_name`.
+WITHOUT_SPMD_NAME = {
+    *("AvgPool", "Convolution", "Convolution along x", "HaloConv", "HaloConvTranspose", "MaxPool", "UFNO", "UNet"),
+    *("Upsample", "bispectrum", "correlation_function", "cross_spectrum", "energy_spectrum", "energy_transfer"),
+    *("plane_spectra", "power_multipoles", "power_spectrum", "structure_functions", "turbulence_scales"),
+}
 # Loops, zeros beside other components, and boxes of cells.
 FEW_MAPPED = ["CG", "Poisson in cells", "Wave: rate", "PassiveScalar with VariableViscosity: rate", "MaxPool"]
 
@@ -236,19 +242,27 @@ FEW_MAPPED = ["CG", "Poisson in cells", "Wave: rate", "PassiveScalar with Variab
     [(3, FEW_MAPPED)] + [pytest.param(n, None, marks=[pytest.mark.sweep, pytest.mark.timeout(3600)]) for n in SIZES],
 )
 def test_a_batch_that_a_left_over_mesh_axis_shards(kind, ndim, names):
-    """Under a plain `jax.vmap`, without `jax.set_mesh`."""
+    """Under `jax.vmap`, without `jax.set_mesh`. On Auto meshes, also with `spmd_axis_name`."""
 
     def attempt(name: str, entry: Entry) -> None:
         mesh, used = entry.layout.mesh, str(entry.layout.spec)
         free = next(name for name in mesh.axis_names if name not in used)
         fields = np.stack([entry.field() * scale for scale in np.linspace(0.5, 1, mesh.shape[free])])
         batch = jax.device_put(fields, NamedSharding(mesh, P(free, *entry.sharding().spec)))
-        results = jax.tree.map(np.asarray, jax.jit(jax.vmap(entry.function))(batch))
+        named = jax.jit(jax.vmap(entry.function, spmd_axis_name=free))
+        ways = [jax.jit(jax.vmap(entry.function))]
+        if kind == "auto" and name in WITHOUT_SPMD_NAME:
+            with pytest.raises(ValueError, match=r"^`spmd_axis_name` of `jax.vmap` must be left out .*; got \('"):
+                named(batch)
+        elif kind == "auto":
+            ways.append(named)
         alone = jax.jit(entry.function)
-        for i, field in enumerate(fields):
-            one = alone(jax.device_put(field, entry.sharding()))
-            mapped = jax.tree.map(operator.itemgetter(i), results)
-            jax.tree.map(lambda mapped, one: assert_close(mapped, one, 1e-9), mapped, one)
+        expected = [alone(jax.device_put(field, entry.sharding())) for field in fields]
+        for mapped in ways:
+            results = jax.tree.map(np.asarray, mapped(batch))
+            for i, one in enumerate(expected):
+                found = jax.tree.map(operator.itemgetter(i), results)
+                jax.tree.map(lambda found, one: assert_close(found, one, 1e-9), found, one)
 
     entries = everything(kind, ndim)
     # A solver needs another number of steps for each field of a batch. On Explicit axes, JAX 0.10 has no such loop.
