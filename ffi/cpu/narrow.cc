@@ -296,7 +296,7 @@ double norm_of(const Piece& piece, const Memory& memory, Index element, Index re
 Exponent exponent_for(double bound, Index real_bytes) {
   if (!(bound > 0) || !std::isfinite(bound)) return 0;
   constexpr int kLargest = 15;                    // the numbers become smaller than 2 to this power
-  const int most = real_bytes == 4 ? 110 : 1000;  // so that a factor never overflows
+  const int most = real_bytes == 4 ? 126 : 1022;  // so that neither the factor nor its inverse overflows
   return std::clamp(kLargest - 1 - std::ilogb(bound), -most, most);
 }
 
