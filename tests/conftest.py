@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from annotations import checked
@@ -108,13 +109,16 @@ def _bounded_memory():
 
     Without this, a worker that runs half of all tests takes nine gigabytes. glibc returns memory only when it is asked.
     """
+    begin = time.perf_counter()
     yield
     if (
         sys.platform != "linux"
         or (size := int(Path("/proc/self/statm").read_text().split()[1]) * 4096) < MOST_MEMORY / 3
     ):
         return
-    if size > MOST_MEMORY or Path("/proc/self/maps").read_bytes().count(b"\n") > MOST_MAPS:
+    # To count the maps takes about 10 ms. A short test makes few.
+    is_long = time.perf_counter() - begin > 0.1
+    if size > MOST_MEMORY or (is_long and Path("/proc/self/maps").read_bytes().count(b"\n") > MOST_MAPS):
         jax.clear_caches()
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
