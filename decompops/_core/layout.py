@@ -239,11 +239,14 @@ class Layout:
         return block_reduction(self.mesh, self.blocks, self.backend, f"Layout.{method}")
 
     def max(self, field: Field) -> Shaped[Array, "*batch"]:
-        """Return the largest value of a real field, of its dtype. Arguments and errors are those of `sum`."""
+        """Return the largest value of a real field, of its dtype. Arguments and errors are those of `sum`.
+
+        If a cell is NaN, so is the result, while `jnp.max` ignores NaN in fields that are sharded over CPUs.
+        """
         return self._extreme(field, largest=True)
 
     def min(self, field: Field) -> Shaped[Array, "*batch"]:
-        """Return the smallest value of a real field, of its dtype. Arguments and errors are those of `sum`."""
+        """Return the smallest value of a real field, of its dtype, as `max` does."""
         return self._extreme(field, largest=False)
 
     def _extreme(self, field: Field, *, largest: bool) -> Array:

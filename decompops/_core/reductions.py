@@ -16,7 +16,6 @@ from jax import Array
 
 from .._basis.base import AbstractBasis
 from .._common.broadcast import along
-from .._plan.reduce import Reduced
 from .block_reduction import BlockReduction
 
 
@@ -70,33 +69,63 @@ def vdot(u: Array, v: Array, lengths: tuple[int, ...], over: BlockReduction | No
 
 @functools.partial(jax.jit, static_argnames=("lengths", "over", "largest"))
 def extreme(field: Array, lengths: tuple[int, ...], over: BlockReduction | None = None, *, largest: bool) -> Array:
-    """Return the largest or the smallest value of a real field."""
-    if field.dtype.kind == "b":
+    """Return the largest or the smallest value of a real field; NaN if one of its cells is NaN."""
+    dtype = field.dtype
+    if dtype.kind == "b":
         return extreme(field.astype(np.int8), lengths, over, largest=largest).astype(bool)
-    if jnp.issubdtype(field.dtype, jnp.floating):
-        filling = -np.inf if largest else np.inf
+    if jnp.issubdtype(dtype, jnp.floating):
+        field, filling = field.astype(wide(dtype)), -np.inf if largest else np.inf
     else:
-        filling = int(jnp.iinfo(field.dtype).min if largest else jnp.iinfo(field.dtype).max)
+        filling = int(jnp.iinfo(dtype).min if largest else jnp.iinfo(dtype).max)
     cells = cleared(field, lengths, filling)
+    if over is not None:
+        cells = _padded(cells, lengths, over, filling)
+    return _extreme(over, len(lengths), largest, cells).astype(dtype)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+def _extreme(over: BlockReduction | None, ndim: int, largest: bool, cells: Array) -> Array:
+    keys = ordered(cells, largest=largest)
     if over is None:
-        return (jnp.max if largest else jnp.min)(cells, _grid(lengths))
-    return _extreme(over, "max" if largest else "min", _padded(cells, lengths, over, filling))
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _extreme(over: BlockReduction, which: Reduced, cells: Array) -> Array:
-    return over(cells, which)
+        found = (jnp.max if largest else jnp.min)(keys, tuple(range(-ndim, 0)))
+    else:
+        found = over(keys, "max" if largest else "min")
+    return from_ordered(found, cells.dtype)
 
 
 @_extreme.defjvp
-def _derivative_of_extreme(over: BlockReduction, which: Reduced, primals: tuple, tangents: tuple) -> tuple:
+def _derivative_of_extreme(
+    over: BlockReduction | None, ndim: int, largest: bool, primals: tuple, tangents: tuple
+) -> tuple:
     """As in `jnp.max`: if several cells have the largest value, the derivative is the mean of theirs."""
-    (cells,), (tangent,) = primals, tangents
-    found = _extreme(over, which, cells)
+    (cells,), (tangent,), grid = primals, tangents, tuple(range(-ndim, 0))
+    found = _extreme(over, ndim, largest, cells)
     if tangent.dtype != cells.dtype:  # Integers have no derivative.
         return found, np.zeros(found.shape, tangent.dtype)
-    those = cells == jnp.expand_dims(found, tuple(range(-over.blocks.ndim, 0)))
-    return found, over(jnp.where(those, tangent, 0)) / over(those.astype(tangent.dtype))
+    those = cells == jnp.expand_dims(found, grid)
+    add = (lambda x: jnp.sum(x, grid)) if over is None else over
+    return found, add(jnp.where(those, tangent, 0)) / add(those.astype(tangent.dtype))
+
+
+def ordered(x: Array, *, largest: bool) -> Array:
+    """Return integers in the order of the numbers `x`, of which NaN is the largest, or the smallest.
+
+    XLA for CPUs ignores NaN in the largest of the numbers of several devices (JAX 0.10 and 0.12).
+    """
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return x
+    keys = jax.lax.bitcast_convert_type(x, f"int{x.dtype.itemsize * 8}")
+    bounds = jnp.iinfo(keys.dtype)
+    keys = jnp.where(keys < 0, keys ^ bounds.max, keys)
+    return jnp.where(jnp.isnan(x), jnp.full((), bounds.max if largest else bounds.min, keys.dtype), keys)
+
+
+def from_ordered(keys: Array, dtype: np.dtype) -> Array:
+    """Return the numbers of these integers."""
+    if not jnp.issubdtype(dtype, jnp.floating):
+        return keys
+    keys = jnp.where(keys < 0, keys ^ jnp.iinfo(keys.dtype).max, keys)
+    return jax.lax.bitcast_convert_type(keys, dtype)
 
 
 def _sum(cells: Array, lengths: tuple[int, ...], over: BlockReduction | None) -> Array:

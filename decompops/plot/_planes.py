@@ -13,6 +13,7 @@ from .._common.broadcast import along
 from .._common.check import check_untraced
 from .._common.host import device_array
 from .._core.layout import Field, Layout
+from .._core.reductions import from_ordered, ordered
 from .._core.structure import Structure
 from .._operator.grid import structure_of
 from .._operator.transform import AbstractTransform
@@ -65,9 +66,11 @@ def reduce_axis(field: Array, weights: Array, axis: int, reduce: Reduction) -> A
     weights = along(weights.astype(field.dtype), axis, field.ndim)
     if reduce == "sum":
         return jnp.sum(jnp.where(weights == 0, jnp.zeros((), field.dtype), field * weights), axis)
+    keys, inside = ordered(field, largest=reduce == "max"), weights != 0
+    bounds = jnp.iinfo(keys.dtype)
     if reduce == "min":
-        return jnp.min(field, axis, where=weights != 0, initial=np.inf)
-    return jnp.max(field, axis, where=weights != 0, initial=-np.inf)
+        return from_ordered(jnp.min(keys, axis, where=inside, initial=bounds.max), field.dtype)
+    return from_ordered(jnp.max(keys, axis, where=inside, initial=bounds.min), field.dtype)
 
 
 def _without(blocks: Blocks, axis: int) -> Blocks:

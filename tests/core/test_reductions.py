@@ -90,6 +90,22 @@ def test_dtypes(dtype, backend):
             assert found.dtype == jax.eval_shape(getattr(jnp, name), u).dtype
 
 
+@BACKENDS
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, jnp.bfloat16])
+def test_extremes_of_nan_and_infinities(dtype, backend):
+    """As in NumPy, on whatever device the number is. XLA's collectives for CPUs ignore NaN."""
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True, backend=backend)
+    u = random_field((8, *SHAPE)).astype(dtype)
+    for field, place in zip(u, [(0, 0, 0), (8, 9, 6), (5, 3, 2), (4, 6, 0)]):
+        field[place] = np.nan
+    u[4], u[5, 0, 0, 0], u[6, 8, 0, 0] = -abs(u[4]), np.inf, -np.inf
+    u[7] = np.where(u[7] > 0, 0.0, -0.0)
+    numbers = u.astype(float)
+    for found, expected in ((dec.max(u), numbers.max((1, 2, 3))), (dec.min(u), numbers.min((1, 2, 3)))):
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(np.asarray(found, float), expected)
+
+
 def test_second_derivatives_batches_and_one_result_everywhere():
     """Kernels add up in the order of the devices, so every device has the same bits."""
     dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True, backend=dops.Native())

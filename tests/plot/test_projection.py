@@ -52,8 +52,12 @@ def test_mean_between_walls_has_the_quadrature_weights():
 def test_devices_reduce_before_anything_is_gathered(reduce):
     n = 16
     dec = dops.Decomposition(make_mesh((2, 4)), shape=(n, n, n))
-    field = dec.shard(random_field((n, n, n)))
+    u = random_field((n, n, n))
+    u[3, 9, 2] = np.nan
+    field = dec.shard(u)
     for axis in (-3, -2, -1):
+        found = _planes.reduce_axis(field, np.ones(n), axis, reduce)
+        np.testing.assert_allclose(found, getattr(np, reduce)(u, axis), rtol=1e-12)
         found = collectives(_planes.reduce_axis.lower(field, np.ones(n), axis, reduce).compile().as_text())
         assert {collective.kind for collective in found} <= {"all-reduce"}
         assert sum(collective.bytes for collective in found) <= 2 * 8 * n**2
