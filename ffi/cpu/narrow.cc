@@ -295,9 +295,10 @@ double norm_of(const Piece& piece, const Memory& memory, Index element, Index re
 
 Exponent exponent_for(double bound, Index real_bytes) {
   if (!(bound > 0) || !std::isfinite(bound)) return 0;
-  constexpr int kLargest = 15;                    // the numbers become smaller than 2 to this power
-  const int most = real_bytes == 4 ? 126 : 1022;  // so that neither the factor nor its inverse overflows
-  return std::clamp(kLargest - 1 - std::ilogb(bound), -most, most);
+  constexpr int kLargest = 15;  // the numbers become smaller than 2 to this power
+  // The inverse of the factor must not overflow, nor the product of the factor and the scale of a transform.
+  const int least = real_bytes == 4 ? -126 : -1022, most = real_bytes == 4 ? 110 : 1000;
+  return std::clamp(kLargest - 1 - std::ilogb(bound), least, most);
 }
 
 }  // namespace decompops

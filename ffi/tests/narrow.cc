@@ -139,5 +139,6 @@ void test_norms() {
     numbers[7000] = std::numeric_limits<double>::quiet_NaN();
     expect(std::isnan(norm_of(dense(kInput, 0, region), memory, 8, 8)), "a NaN is lost");
   }
+  expect(std::ldexp(3e38, exponent_for(3e38, 4)) < 32768, "the exponent of the largest numbers is too large");
   expect(exponent_for(0, 4) == 0 && exponent_for(INFINITY, 4) == 0 && exponent_for(1e-38, 4) == 110, "exponents");
 }
