@@ -225,6 +225,18 @@ def test_padding_is_not_taken_for_cells(mesh, make, text):
         make(dops.FFT3D(mesh, shape=PADDED, pad=True))
 
 
+@pytest.mark.parametrize("backend", [dops.XLA(), dops.Native(planning="estimate")], ids=["xla", "native"])
+def test_a_function_that_reduces_leaves_the_field_where_it_is(mesh, backend):
+    fft = dops.FFT3D(mesh, shape=SHAPE, pad=True, real=True, backend=backend)
+    dec = fft.decomposition
+    with pytest.raises(ValueError, match="pencil"):
+        fft @ (lambda u: u / dec.norm(u)) @ dops.Transpose(dec, "z", "x")
+    u = random_field(SHAPE)
+    unit = fft @ (lambda u: u / dec.norm(u)) @ dops.Transpose(dec, "x", "z")
+    found = unit(dec.shard(u, "x"))
+    assert_close(fft.out_layout.gather(found), np.fft.rfftn(u) / np.linalg.norm(u))
+
+
 def test_what_is_not_known_is_not_refused(mesh, dec):
     """Pipelines accept functions and stencils, which may contain operators or add batch axes."""
     c, r, u = dops.FFT3D(dec), _real(dec), random_field(SHAPE)
