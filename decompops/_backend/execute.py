@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array, lax
 
 from .._common.blocks import Blocks, entry_names, flat_names, spec_entry
+from .._common.ordered import from_ordered, ordered, with_nan
 from .._plan.lower import Chunks, Segment, Wire, schedule
 from .._plan.plan import Plan
 from .._plan.reduce import Reduce
@@ -52,19 +53,21 @@ def _reduced(stage: Reduce, block: Array, call: Call) -> Array:
     cells = stage.before
     if stage.transposed:
         return jnp.broadcast_to(block, (*block.shape[: -cells.ndim], *stage.after.block_shape))
-    reduce, across = {
-        "sum": (functools.partial(jnp.sum, dtype=block.dtype), lax.psum),
-        "max": (jnp.max, lax.pmax),
-        "min": (jnp.min, lax.pmin),
-    }[stage.to]
-    number = reduce(block, axis=tuple(range(-cells.ndim, 0)), keepdims=True)
     entries = [entry for entry, parts in zip(cells.names, cells.parts) if parts > 1]
-    if not call.backend.moves_rows:
-        return across(number, tuple(flat_names(entries))) if entries else number
-    for entry in reversed(entries):
-        group = Group(call.plan.name, call.mesh, entry_names(entry), call.backend, call.caller)
-        number = reduce(rows_of_all(group, number, run_on_block), axis=0)
-    return number
+    grid = tuple(range(-cells.ndim, 0))
+    if stage.to == "sum":
+        reduce, across = functools.partial(jnp.sum, dtype=block.dtype), lax.psum
+        number = reduce(block, axis=grid, keepdims=True)
+    else:
+        reduce, across = (jnp.max, lax.pmax) if stage.to == "max" else (jnp.min, lax.pmin)
+        number = ordered(with_nan(reduce, block, grid, keepdims=True), largest=stage.to == "max")
+    if call.backend.moves_rows:
+        for entry in reversed(entries):
+            group = Group(call.plan.name, call.mesh, entry_names(entry), call.backend, call.caller)
+            number = reduce(rows_of_all(group, number, run_on_block), axis=0)
+    elif entries:
+        number = across(number, tuple(flat_names(entries)))
+    return number if stage.to == "sum" else from_ordered(number, block.dtype)
 
 
 def rows_of_all(group: Group, row: Array, run: Callable[[Call, Array], Array]) -> Array:

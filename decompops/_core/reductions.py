@@ -16,6 +16,7 @@ from jax import Array
 
 from .._basis.base import AbstractBasis
 from .._common.broadcast import along
+from .._common.ordered import with_nan
 from .block_reduction import BlockReduction
 
 
@@ -85,12 +86,9 @@ def extreme(field: Array, lengths: tuple[int, ...], over: BlockReduction | None 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
 def _extreme(over: BlockReduction | None, ndim: int, largest: bool, cells: Array) -> Array:
-    keys = ordered(cells, largest=largest)
-    if over is None:
-        found = (jnp.max if largest else jnp.min)(keys, tuple(range(-ndim, 0)))
-    else:
-        found = over(keys, "max" if largest else "min")
-    return from_ordered(found, cells.dtype)
+    if over is not None:
+        return over(cells, "max" if largest else "min")
+    return with_nan(jnp.max if largest else jnp.min, cells, tuple(range(-ndim, 0)))
 
 
 @_extreme.defjvp
@@ -105,27 +103,6 @@ def _derivative_of_extreme(
     those = cells == jnp.expand_dims(found, grid)
     add = (lambda x: jnp.sum(x, grid)) if over is None else over
     return found, add(jnp.where(those, tangent, 0)) / add(those.astype(tangent.dtype))
-
-
-def ordered(x: Array, *, largest: bool) -> Array:
-    """Return integers in the order of the numbers `x`, of which NaN is the largest, or the smallest.
-
-    XLA for CPUs ignores NaN in the largest of the numbers of several devices (JAX 0.10 and 0.12).
-    """
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return x
-    keys = jax.lax.bitcast_convert_type(x, f"int{x.dtype.itemsize * 8}")
-    bounds = jnp.iinfo(keys.dtype)
-    keys = jnp.where(keys < 0, keys ^ bounds.max, keys)
-    return jnp.where(jnp.isnan(x), jnp.full((), bounds.max if largest else bounds.min, keys.dtype), keys)
-
-
-def from_ordered(keys: Array, dtype: np.dtype) -> Array:
-    """Return the numbers of these integers."""
-    if not jnp.issubdtype(dtype, jnp.floating):
-        return keys
-    keys = jnp.where(keys < 0, keys ^ jnp.iinfo(keys.dtype).max, keys)
-    return jax.lax.bitcast_convert_type(keys, dtype)
 
 
 def _sum(cells: Array, lengths: tuple[int, ...], over: BlockReduction | None) -> Array:

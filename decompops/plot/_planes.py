@@ -12,8 +12,8 @@ from .._common.blocks import Blocks
 from .._common.broadcast import along
 from .._common.check import check_untraced
 from .._common.host import device_array
+from .._common.ordered import from_ordered, ordered
 from .._core.layout import Field, Layout
-from .._core.reductions import from_ordered, ordered
 from .._core.structure import Structure
 from .._operator.grid import structure_of
 from .._operator.transform import AbstractTransform
