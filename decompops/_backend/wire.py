@@ -67,7 +67,7 @@ def _exponent(block: Array, ndim: int, name: MeshAxis) -> Array:
     axes = tuple(range(-ndim, 0))
     parts = (block.real, block.imag) if jnp.iscomplexobj(block) else (block,)
     largest = jnp.max(jnp.stack([jnp.max(jnp.abs(part), axis=axes, keepdims=True) for part in parts]), axis=0)
-    # Both this power of two and its inverse must be numbers of the dtype.
+    # The dtype must be able to hold this power of two and its inverse.
     most = jnp.finfo(largest.dtype).maxexp - 2
     return jnp.clip(jnp.frexp(lax.pmax(largest, name))[1], -most, most)
 

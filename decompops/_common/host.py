@@ -26,7 +26,7 @@ def host_array(x: Any) -> np.ndarray:
 def fitting(array: np.ndarray, name: str | None = None) -> np.ndarray:
     """Return `array`. Raises `ValueError` if JAX would cut its integers to 32 bits.
 
-    `name` is the argument that the error names.
+    Errors call the array `name`.
     """
     if array.dtype.kind not in "iu" or (wanted := jax.dtypes.canonicalize_dtype(array.dtype)) == array.dtype:
         return array

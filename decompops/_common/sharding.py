@@ -59,7 +59,7 @@ def mesh_of(x: Any) -> Mesh | AbstractMesh | None:
 
 @contextmanager
 def mesh_of_type(x: Array) -> Iterator[None]:
-    """Trace a loop with the mesh in the type of `x` as the mesh of the context, if the context has none.
+    """If the context has no mesh, trace a loop in a context with the mesh in the type of `x`.
 
     If `jax.vmap` maps the loop over an axis that Explicit mesh axes shard, JAX shards all that the loop carries over
     these axes, and looks for them in the context.

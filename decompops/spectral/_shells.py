@@ -219,9 +219,10 @@ def transformed_box(fft: AbstractTransform) -> Box:
 def summed_over_grid(
     name: str, dec: Decomposition, blocks: Blocks, function: Callable, x: Array, axes: tuple[int, ...]
 ) -> tuple[Array, ...]:
-    """Add up over all devices what `function` returns for the block of `x` on each of them: a tuple of arrays.
+    """Apply `function` to the block of `x` on each device, and add up the arrays that it returns over all devices.
 
-    The first array has the batch axes of `x`, and `axes` is how many other axes each array has. Errors name `name`.
+    The first of these arrays has the batch axes of `x`. `axes` says how many other axes each array has. Error messages
+    begin with `name`.
     """
     ndim, batch = blocks.ndim, batch_in_type(x, blocks.ndim)
     leads = [batch, *[()] * (len(axes) - 1)]

@@ -106,6 +106,14 @@ def test_extremes_of_nan_and_infinities(dtype, backend):
         np.testing.assert_array_equal(np.asarray(found, float), expected)
 
 
+def test_the_derivative_of_a_sum_exchanges_nothing():
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=(8, 8, 8), backend=dops.Native())
+    u = dec.shard(random_field((8, 8, 8)))
+    texts = [jax.jit(f).lower(u).compile().as_text() for f in (dec.sum, jax.grad(dec.sum))]
+    assert ["custom-call" in text for text in texts] == [True, False]
+    assert collectives(texts[1]) == []
+
+
 def test_second_derivatives_batches_and_one_result_everywhere():
     """Kernels add up in the order of the devices, so every device has the same bits."""
     dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True, backend=dops.Native())

@@ -63,7 +63,7 @@ def test_numbers_of_any_size(size):
 def test_the_largest_and_the_smallest_numbers(dtype, part, backend):
     transpose = dops.Transpose(make_mesh((2, 4)), "z", "x", shape=SHAPE, backend=replace(backend, wire="float16"))
     u = random_field(SHAPE)
-    # Kernels compute the 2-norm of a field in double precision, which must be finite.
+    # Kernels scale a field by its 2-norm. In double precision, this norm must be finite.
     for largest in (part * np.finfo(dtype).max, 1e4 * np.finfo(dtype).tiny):
         found = np.asarray(transpose((u / abs(u).max() * largest).astype(dtype)))
         assert relative(found / largest, u / abs(u).max()) < ERRORS["float16"]

@@ -232,7 +232,7 @@ WITHOUT_SPMD_NAME = {
     *("Upsample", "bispectrum", "correlation_function", "cross_spectrum", "energy_spectrum", "energy_transfer"),
     *("plane_spectra", "power_multipoles", "power_spectrum", "structure_functions", "turbulence_scales"),
 }
-# Loops, zeros beside other components, and boxes of cells.
+# These entries contain a loop, a solve on cells, components that are zero, and windows of cells.
 FEW_MAPPED = ["CG", "Poisson in cells", "Wave: rate", "PassiveScalar with VariableViscosity: rate", "MaxPool"]
 
 
