@@ -156,7 +156,28 @@ def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -
         and x.sharding.mesh == mesh
         and jax.typeof(x).sharding.spec == explicit_spec(mesh, (*entries, *[None] * x.ndim)[: x.ndim])
     )
-    return x if same_type and x.sharding.is_equivalent_to(sharding, x.ndim) else jax.device_put(x, sharding)
+    if same_type and x.sharding.is_equivalent_to(sharding, x.ndim):
+        return x
+    return jax.device_put(_cut_without_a_program(x, sharding), sharding)
+
+
+def _cut_without_a_program(x: Array, sharding: NamedSharding) -> Array | np.ndarray:
+    """Return a view of `x` by NumPy if `x` lies whole on one CPU device, else `x`.
+
+    For each shape, JAX would compile a program that cuts such an array into blocks. It cuts a host array without one,
+    and blocks that are contiguous share its memory.
+    """
+    if (
+        isinstance(x, Tracer)
+        or not isinstance(x.sharding, SingleDeviceSharding)
+        or {device.platform for device in x.devices()} != {"cpu"}
+        or not sharding.is_fully_addressable
+        or x.weak_type  # NumPy knows neither weak types nor keys of random numbers.
+        or jnp.issubdtype(x.dtype, jax.dtypes.extended)
+    ):
+        return x
+    return jax.device_get(x)
+
 
 
 def batch_of(
