@@ -59,4 +59,5 @@ def test_a_program_that_overwrites_the_blocks_does_not_change_the_whole_array():
 
 def test_weak_types_stay_weak():
     placed = dops.Transpose(DEC, "z", "z")(jax.numpy.full(SHAPE, 2.0))
-    assert placed.weak_type and placed.sharding.is_equivalent_to(DEC.layout().sharding, 3)
+    assert placed.weak_type
+    assert placed.sharding.is_equivalent_to(DEC.layout().sharding, 3)
