@@ -1,7 +1,7 @@
 """Arrays of the host, as JAX takes them: in the byte order of the machine, and with 32 bits if 64-bit mode is off.
 
 Files such as FITS hold big-endian numbers, which JAX refuses. NumPy's integers have 64 bits. Without 64-bit mode, JAX
-drops their upper half in silence.
+drops their upper half in silence. `np.asarray` drops the mask of a masked array in silence.
 """
 
 from typing import Any
@@ -18,7 +18,16 @@ def native(dtype: np.dtype) -> np.dtype:
 
 
 def host_array(x: Any) -> np.ndarray:
-    """Return `np.asarray(x)` in the byte order of the machine."""
+    """Return `np.asarray(x)` in the byte order of the machine.
+
+    Raises `ValueError` for a masked array that hides values. With no value hidden, as most that netCDF4 reads, it is an
+    array like others.
+    """
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        raise ValueError(
+            f"A masked array must hide no values, because fields have no masks; got {np.ma.count_masked(x)} hidden ones. "
+            "Call `.filled(value)` first, with the value that these cells shall have."
+        )
     array = np.asarray(x)
     return array if array.dtype.isnative else array.astype(native(array.dtype))
 

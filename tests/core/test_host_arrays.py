@@ -67,6 +67,27 @@ def test_every_entry_takes_big_endian_arrays(name):
         np.testing.assert_array_equal(np.asarray(result), np.asarray(wanted))
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_no_entry_drops_a_mask(name):
+    """`np.asarray` would show what a masked array hides. netCDF4 returns masked arrays that hide nothing."""
+    function, x = CASES[name]
+    hidden = np.zeros(x.shape, bool)
+    np.testing.assert_array_equal(*(jax.tree.leaves(function(given))[0] for given in (x, np.ma.array(x, mask=hidden))))
+    hidden[..., -1, -1] = True
+    message = re.compile("A masked array must hide no values|Type-check error whilst checking the parameter")
+    with pytest.raises((ValueError, TypeError), match=message):
+        function(np.ma.array(x, mask=hidden))
+
+
+def test_positions_and_files_are_not_unmasked(tmp_path):
+    masked = np.ma.masked_less(np.random.default_rng(0).random((5, 3)), 0.5)
+    with pytest.raises(ValueError, match=f"got {masked.mask.sum()} hidden ones"):
+        particles.ParticleMesh(DEC).place(masked)
+    with pytest.raises(ValueError, match="A masked array must hide no values"):
+        io.write(tmp_path / "u.h5", {"u": np.ma.masked_less(SCALAR, 0)}, DEC)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("suffix", ["h5", "zarr"])
 def test_files_hold_big_endian_arrays(tmp_path, suffix):
     path = tmp_path / f"field.{suffix}"
