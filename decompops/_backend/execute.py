@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array, lax
 
 from .._common.blocks import Blocks, entry_names, flat_names, spec_entry
-from .._common.ordered import from_ordered, ordered, with_nan
+from .._common.ordered import extreme_or_nan, from_ordered, ordered
 from .._plan.lower import Chunks, Segment, Wire, schedule
 from .._plan.plan import Plan
 from .._plan.reduce import Reduce
@@ -60,7 +60,8 @@ def _reduced(stage: Reduce, block: Array, call: Call) -> Array:
         number = reduce(block, axis=grid, keepdims=True)
     else:
         reduce, across = (jnp.max, lax.pmax) if stage.to == "max" else (jnp.min, lax.pmin)
-        number = ordered(with_nan(reduce, block, grid, keepdims=True), largest=stage.to == "max")
+        largest = stage.to == "max"
+        number = ordered(extreme_or_nan(block, grid, largest=largest, keepdims=True), largest=largest)
     if call.backend.moves_rows:
         for entry in reversed(entries):
             group = Group(call.plan.name, call.mesh, entry_names(entry), call.backend, call.caller)

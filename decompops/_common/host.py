@@ -25,8 +25,8 @@ def host_array(x: Any) -> np.ndarray:
     """
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise ValueError(
-            f"A masked array must hide no values, because fields have no masks; got {np.ma.count_masked(x)} hidden ones. "
-            "Call `.filled(value)` first, with the value that these cells shall have."
+            f"A masked array must hide no values, because fields have no masks; got {np.ma.count_masked(x)} hidden "
+            "ones. Call `.filled(value)` first, with the value that these cells shall have."
         )
     array = np.asarray(x)
     return array if array.dtype.isnative else array.astype(native(array.dtype))

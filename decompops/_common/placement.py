@@ -179,7 +179,6 @@ def _cut_without_a_program(x: Array, sharding: NamedSharding) -> Array | np.ndar
     return jax.device_get(x)
 
 
-
 def batch_of(
     x: Array,
     lead: int,

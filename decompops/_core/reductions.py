@@ -16,7 +16,7 @@ from jax import Array
 
 from .._basis.base import AbstractBasis
 from .._common.broadcast import along
-from .._common.ordered import with_nan
+from .._common.ordered import extreme_or_nan
 from .block_reduction import BlockReduction
 
 
@@ -88,7 +88,7 @@ def extreme(field: Array, lengths: tuple[int, ...], over: BlockReduction | None 
 def _extreme(over: BlockReduction | None, ndim: int, largest: bool, cells: Array) -> Array:
     if over is not None:
         return over(cells, "max" if largest else "min")
-    return with_nan(jnp.max if largest else jnp.min, cells, tuple(range(-ndim, 0)))
+    return extreme_or_nan(cells, tuple(range(-ndim, 0)), largest=largest)
 
 
 @_extreme.defjvp
