@@ -9,7 +9,9 @@ from jax import Array
 from .._common.blocks import axis_names
 from .._common.host import device_array
 from .._common.typed import whole_along
+from .._core.decomposition import Decomposition
 from .._operator.fft import FFT
+from .._operator.placed import Placed
 from ..spectral._check import check_fft
 
 
@@ -24,6 +26,12 @@ def check_channels(x: Any, channels: int, ndim: int) -> Array:
         raise ValueError(f"`x` must have shape (*batch, {channels}, {lengths}), with {channels} channels; got {shape}.")
     # Layers sum over the channels. JAX does not choose how to sum over an axis that Explicit mesh axes shard.
     return whole_along(device_array(x), axis)
+
+
+def placed_channels(x: Any, channels: int, dec: Decomposition) -> Array:
+    """Return `x` on the devices of `dec`, with its channels as `check_channels` returns and checks them."""
+    # An array on one device has no mesh in its type. `Placed` may shard its channels over mesh axes that are left over.
+    return whole_along(Placed(dec)(check_channels(x, channels, dec.ndim)), -dec.ndim - 1)
 
 
 def check_activation(activation: Any) -> Callable:

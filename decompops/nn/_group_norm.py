@@ -17,7 +17,7 @@ from .._operator.placed import Placed
 from .._operator.transform import real_dtype
 from .._operator.unbound import MeshOrDecomposition, OperatorDecomposition, bound, decomposition_of
 from ..spectral._check import check_real
-from ._channels import check_channels
+from ._channels import placed_channels
 
 
 class GroupNorm(AbstractTyped):
@@ -105,7 +105,7 @@ class GroupNorm(AbstractTyped):
         if not self.is_bound:
             return bound(self, x)(x)
         dec = self.decomposition
-        x = Placed(dec)(check_channels(x, self.channels, dec.ndim))
+        x = placed_channels(x, self.channels, dec)
         check_real("x", x)
         u = x.astype(field_dtype(x.dtype))
         over_grid = lambda numbers: jnp.expand_dims(numbers.astype(u.dtype), tuple(range(-dec.ndim, 0)))

@@ -18,7 +18,7 @@ from .._operator.placed import Placed
 from .._operator.transform import real_dtype
 from .._operator.unbound import MeshOrDecomposition, OperatorDecomposition, bound, decomposition_of
 from ._blocks import check_factor, coarser, on_blocks, resized
-from ._channels import check_channels, layer_title
+from ._channels import layer_title, placed_channels
 
 
 PaddingMode = Literal["CIRCULAR", "ZEROS"]
@@ -54,7 +54,7 @@ class AbstractHaloConv(AbstractTyped):
         """
         if not self.is_bound:
             return bound(self, x)(x)
-        return self.convolved(check_channels(x, self.conv.in_channels, self.decomposition.ndim))
+        return self.convolved(placed_channels(x, self.conv.in_channels, self.decomposition))
 
     @abstractmethod
     def result_grid(self, dec: Decomposition) -> Decomposition:

@@ -174,9 +174,9 @@ FEW_OF_MODES = [
 ]
 
 
-def close_to_one_device(entry: Entry, alone: Entry, function) -> None:
-    """Assert that `function` of a field equals the function of the entry `alone`, which is the same on one device."""
-    got, expected = np.asarray(function(put(entry))), np.asarray(jax.jit(alone.function)(alone.field()))
+def close_to_one_device(x: jax.Array | np.ndarray, alone: Entry, function) -> None:
+    """Assert that `function(x)` equals the function of the entry `alone`, which is the same on one device."""
+    got, expected = np.asarray(function(x)), np.asarray(jax.jit(alone.function)(alone.field()))
     both = tuple(slice(min(lengths)) for lengths in zip(got.shape, expected.shape))  # Only the padding may differ.
     assert_close(got[both], expected[both], 1e-9)
 
@@ -194,7 +194,21 @@ def on_one_device(ndim: int) -> dict[str, Entry]:
 def test_values_where_a_mesh_axis_is_left_over(wrap, kind, ndim):
     entries = {name: entry for name, entry in everything(kind, ndim).items() if re.search(MOST, name)}
     alone = on_one_device(ndim)
-    assert failures(entries, lambda n, e: close_to_one_device(e, alone[n], wrap(e.function))) == {}
+    assert failures(entries, lambda n, e: close_to_one_device(put(e), alone[n], wrap(e.function))) == {}
+
+
+@pytest.mark.parametrize("kind", ["explicit", "auto"])
+@pytest.mark.parametrize(
+    ("ndim", "names"),
+    [(2, "^(HaloConv|GroupNorm|Curl)$")]
+    + [pytest.param(n, MOST, marks=[pytest.mark.sweep, pytest.mark.timeout(3600)]) for n in SIZES],
+)
+def test_eager_calls_of_arrays_that_are_not_sharded(kind, ndim, names):
+    """An operator shards them, and their components over the mesh axis that is left over."""
+    entries = {name: entry for name, entry in everything(kind, ndim).items() if re.search(names, name)}
+    alone = on_one_device(ndim)
+    assert entries
+    assert failures(entries, lambda n, e: close_to_one_device(e.field(), alone[n], e.function)) == {}
 
 
 @pytest.mark.parametrize(
