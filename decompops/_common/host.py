@@ -17,16 +17,17 @@ def native(dtype: np.dtype) -> np.dtype:
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
-def host_array(x: Any) -> np.ndarray:
+def host_array(x: Any, name: str | None = None) -> np.ndarray:
     """Return `np.asarray(x)` in the byte order of the machine.
 
     Raises `ValueError` for a masked array that hides values. With no value hidden, as most that netCDF4 reads, it is an
-    array like others.
+    array like others. Errors call the array `name`.
     """
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        called = "A masked array" if name is None else f"`{name}`"
         raise ValueError(
-            f"A masked array must hide no values, because fields have no masks; got {np.ma.count_masked(x)} hidden "
-            "ones. Call `.filled(value)` first, with the value that these cells shall have."
+            f"{called} must hide no values, because its mask would be lost; got {np.ma.count_masked(x)} hidden ones. "
+            "Call `.filled(value)` first, with the value that they shall have."
         )
     array = np.asarray(x)
     return array if array.dtype.isnative else array.astype(native(array.dtype))

@@ -229,7 +229,7 @@ class Decomposition(eqx.Module):
         the processes pass different shapes, dtypes or pencils, every process raises `ValueError`.
         """
         check_untraced("array", array, "shard", "`jax.device_put`")
-        array = host_array(array)
+        array = host_array(array, "array")
         check_agreement(self.mesh, array, pencil, "`pencil`")
         check_grid("array", array.shape, self.ndim)
         return self.layout(pencil).distribute(array)

@@ -101,7 +101,7 @@ class Layout:
         every process raises `ValueError`.
         """
         check_untraced("array", array, "shard", "`jax.device_put`")
-        array = host_array(array)
+        array = host_array(array, "array")
         check_agreement(self.mesh, array, self.blocks, "the layout")
         return self.distribute(array)
 

@@ -5,6 +5,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from jax import Array
 
+from .._common.host import host_array
+
 
 Attribute: TypeAlias = str | float | int | bool | list
 
@@ -40,7 +42,7 @@ def check_text(name: str, text: str) -> None:
 
 
 def _plain(key: str, value: Any) -> Attribute:
-    given = np.asarray(value).tolist() if isinstance(value, np.ndarray | np.generic | Array) else value
+    given = host_array(value, key).tolist() if isinstance(value, np.ndarray | np.generic | Array) else value
     is_list = isinstance(given, list | tuple)
     parts = [part.item() if isinstance(part, np.generic) else part for part in (given if is_list else [given])]
     kinds = {next((kind for kind in (bool, int, float, str) if isinstance(part, kind)), None) for part in parts}

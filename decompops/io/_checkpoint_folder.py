@@ -52,6 +52,15 @@ class CheckpointFolder:
         self.identity = of_first_process(identity_of(path, KIND) or "") or None
         self._lock: _Lock | None = None
 
+    @property
+    def is_claimed(self) -> bool:
+        """Whether this program saves in the folder, so that no other one does."""
+        return self._lock is not None
+
+    def look(self) -> None:
+        """Find the mark of a folder that another program has made after this object."""
+        self.identity = self.identity or identity_of(self.path, KIND)
+
     def build_name(self, step: int) -> str:
         """Return the name of a checkpoint."""
         return f"{step}-{self.identity}"

@@ -1,5 +1,6 @@
 """`Checkpoints` saves the state of a run, so that the run can continue on any mesh."""
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,11 +75,13 @@ class Checkpoints:
     @property
     def latest(self) -> int | None:
         """The number of the newest checkpoint, or `None` if the folder has no checkpoint."""
+        self._look()
         return self._manager.latest_step()
 
     @property
     def steps(self) -> list[int]:
         """The numbers of all checkpoints in the folder. The newest checkpoint is last."""
+        self._look()
         return sorted(self._manager.all_steps())
 
     def path(self, step: int) -> Path:
@@ -130,6 +133,12 @@ class Checkpoints:
             raise ValueError(f"`step` must be larger than the newest checkpoint, {self.latest}; got {step}.")
         leaves = leaves_of(tree, structures)
         check_untraced("tree", tree, "save")
+        try:
+            json.dumps(description)
+        except TypeError as error:
+            raise TypeError(
+                f"`description` must have strings, Python numbers and lists; got {description!r}."
+            ) from error
         arrays = {name: leaf.data for name, leaf in leaves.items() if not leaf.is_number}
         for name, array in arrays.items():
             if 0 in np.shape(array):
@@ -181,7 +190,7 @@ class Checkpoints:
             return self._restore(self.path(step), like, structures)
         except Damaged as error:
             with raised_by_all():
-                before, _ = self.steps[-1], self._manager.reload()
+                before, _ = max(self._manager.all_steps()), self._manager.reload()
                 if step not in self.steps or self.steps[-1] > before:
                     raise FileNotFoundError(
                         f"`step` must be a checkpoint that stays while it is read; got {step}, but another program "
@@ -241,6 +250,12 @@ class Checkpoints:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _look(self) -> None:
+        """Find the checkpoints that another program has saved meanwhile."""
+        if not self._names.is_claimed:
+            self._names.look()
+            self._manager.reload()
 
     def _existing(self, step: int | None) -> int:
         """Return the number of a checkpoint that every process finds: `step`, or the newest one of the first process.

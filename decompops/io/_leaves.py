@@ -12,6 +12,7 @@ from jax import Array
 from jax.sharding import NamedSharding
 
 from .._common.blocks import axis_names
+from .._common.host import host_array
 from .._core.expansion import Mismatch
 from .._core.layout import Layout
 from .._core.structure import Structure
@@ -26,7 +27,7 @@ class Leaf:
     def __init__(self, leaf: Any, structure: Structure | None):
         self.leaf, self.structure = leaf, structure
         self.layout = None if structure is None else structure.layout
-        self.is_number = isinstance(leaf, _NUMBERS)
+        self.is_number = isinstance(leaf, _NUMBERS)  # NumPy's `float64` and `complex128` are Python numbers, too.
         self.is_key = not self.is_number and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
     @property
@@ -155,7 +156,8 @@ class Leaf:
     def value(self, array: Any, known: dict) -> Any:
         """Return the leaf of the result, made from the `array` that was read."""
         if self.is_number:
-            return complex(*known["value"]) if isinstance(self.leaf, complex) else known["value"]
+            value = complex(*known["value"]) if isinstance(self.leaf, complex) else known["value"]
+            return type(self.leaf)(value)
         if (factor := self.factor(known)) != 1:
             array = array * np.asarray(factor, array.dtype)
         if isinstance(self.leaf, np.ndarray | np.generic):
@@ -178,12 +180,30 @@ def leaves_of(tree: Any, structures: Any) -> dict[str, Leaf]:
         raise TypeError(f"`tree` must be a dictionary whose keys are strings; got {type(tree).__name__}.")
     if not structures.keys() <= tree.keys() or not all(isinstance(s, Structure) for s in structures.values()):
         raise ValueError(f"`structures` must map some of the names {list(tree)} to a `Structure`; got {structures}.")
-    leaves = {}
+    leaves, names = {}, set()
     for path, leaf in jax.tree_util.tree_flatten_with_path(dict(tree))[0]:
-        if isinstance(leaf, Array | np.ndarray | np.generic | jax.ShapeDtypeStruct | _NUMBERS):
+        if (name := name_of(path)) in names:
+            raise ValueError(f"`tree` must have leaves with different paths; got two with the path {name}. Rename one.")
+        names.add(name)
+        if isinstance(leaf, np.ndarray | np.generic) and not isinstance(leaf, _NUMBERS):
+            leaf = host_array(leaf, name)
+        if isinstance(leaf, Array | np.ndarray | jax.ShapeDtypeStruct | _NUMBERS):
+            _check_dtype(name, leaf)
             structure = structures.get(path[0].key)
-            leaves[name_of(path)] = Leaf(leaf, structure if structure and structure.layout.holds(leaf) else None)
+            leaves[name] = Leaf(leaf, structure if structure and structure.layout.holds(leaf) else None)
     return leaves
+
+
+def _check_dtype(name: str, leaf: Any) -> None:
+    """Raise `TypeError` for an array whose elements orbax cannot store, or a checksum cannot read."""
+    if isinstance(leaf, _NUMBERS) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return
+    is_number = leaf.dtype == bool or jnp.issubdtype(leaf.dtype, jnp.number)
+    most = 16 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 8
+    if not is_number or leaf.dtype.itemsize > most:
+        raise TypeError(
+            f"`tree` must have arrays of numbers of at most 64 bits; got {leaf.dtype} for {name}. Leave it out."
+        )
 
 
 def warn_of_other_boxes(leaves: Mapping[str, Leaf], known: Mapping[str, dict], where: Any) -> None:

@@ -77,8 +77,6 @@ class Samples:
         self._stacked, self._known = stacked, {}
         with closing(self._open(0)) as file:
             contents = file.contents
-        if contents.space != "field":
-            raise ValueError(f"`paths` must be snapshots of fields; got spectra in {given[0]}. Read them by `io.read`.")
         self._layout = layout_for(grid, contents, self._places[0][1])
         if not isinstance(self._layout.mesh, Mesh) or not self._layout.mesh.local_devices:
             raise ValueError(
@@ -190,6 +188,13 @@ class Samples:
         return file
 
     def _check(self, path: Path, contents: Contents) -> None:
+        if contents.space != "field":
+            raise ValueError(f"`paths` must be snapshots of fields; got spectra in {path}. Read them by `io.read`.")
+        if self._known and contents.lengths != self._layout.true_shape:
+            raise ValueError(
+                f"`paths` must be snapshots on a grid of shape {self._layout.true_shape}; got {contents.lengths} in "
+                f"{path}."
+            )
         for name, known in self._known.items():
             found = contents.variables.get(name)
             if found is None:

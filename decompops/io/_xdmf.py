@@ -25,7 +25,9 @@ def xdmf(path: Path, snapshots: Iterable[tuple[Path, Contents]]) -> bytes:
     """
     root = ET.Element("Xdmf", Version="3.0")
     domain = ET.SubElement(root, "Domain")
-    grids = [_grid(os.path.relpath(file, path.parent), contents) for file, contents in snapshots]
+    # The system resolves "..", which `relpath` writes, from the folder that a link leads to.
+    folder = path.parent.resolve()
+    grids = [_grid(os.path.relpath(file.parent.resolve() / file.name, folder), of) for file, of in snapshots]
     parent = domain
     if len(grids) > 1:
         parent = ET.SubElement(domain, "Grid", Name="series", GridType="Collection", CollectionType="Temporal")

@@ -102,8 +102,8 @@ class _ZarrFile(AbstractFile):
                 else:
                     store = self._store(name)
                     variables[name] = Variable(dims, store.shape, store.dtype.numpy_dtype)
-                if unit := member.get("attributes", {}).get("units"):
-                    units[name] = unit
+                if "units" in member.get("attributes", {}):
+                    units[name] = member["attributes"]["units"]
             self.contents = check_contents(Contents(variables, coordinates, units, attributes))
 
     def read(self, name: str, bounds: Bounds, cells: np.ndarray) -> None:

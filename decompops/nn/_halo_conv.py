@@ -50,11 +50,17 @@ class AbstractHaloConv(AbstractTyped):
 
         **Returns:** real fields of shape `(*batch, out_channels, nx, ny, nz)`; with a stride, on the other grid.
 
-        **Raises:** `ValueError` if `x` does not have the shape `(*batch, in_channels, nx, ny, nz)`.
+        **Raises:** `ValueError` if `x` does not have the shape `(*batch, in_channels, nx, ny, nz)`; `TypeError` if `x`
+        does not have the dtype of the weights.
         """
         if not self.is_bound:
             return bound(self, x)(x)
-        return self.convolved(placed_channels(x, self.conv.in_channels, self.decomposition))
+        x, dtype = placed_channels(x, self.conv.in_channels, self.decomposition), self.conv.weight.dtype
+        if x.dtype != dtype:
+            raise TypeError(
+                f"`x` must have the dtype of the weights, {dtype}; got {x.dtype}. Call `x.astype({dtype})`."
+            )
+        return self.convolved(x)
 
     @abstractmethod
     def result_grid(self, dec: Decomposition) -> Decomposition:

@@ -101,7 +101,7 @@ class ParticleMesh(eqx.Module):
         """
         dec, positions = self.decomposition, self._on_host(positions, "place")
         check_untraced("attributes", attributes, "place")
-        arrays = {name: fitting(host_array(value), name) for name, value in attributes.items()}
+        arrays = {name: fitting(host_array(value, name), name) for name, value in attributes.items()}
         for name, array in arrays.items():
             if array.shape[:1] != positions.shape[:1]:
                 raise ValueError(
@@ -350,7 +350,7 @@ class ParticleMesh(eqx.Module):
     def _on_host(self, positions: Any, function: str) -> np.ndarray:
         """Return finite positions. Raises `ValueError` for other numbers and shapes."""
         check_untraced("positions", positions, function)
-        positions = host_array(positions)
+        positions = host_array(positions, "positions")
         if positions.ndim != 2 or positions.shape[1] != self._ndim or not np.issubdtype(positions.dtype, np.floating):
             raise ValueError(
                 f"`positions` must be real numbers of shape (n, {self._ndim}); got {positions.shape} {positions.dtype}."

@@ -8,6 +8,7 @@ from jax import Array
 from jaxtyping import Shaped
 
 from .._common.check import check_untraced
+from .._common.host import host_array
 from ._panels import Axes, axes_for
 
 
@@ -96,7 +97,7 @@ def decorate(axes: Axes, xlabel: str, label: str | None, title: str | None, log:
 def _checked(argument: str, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return `x` and `y` as NumPy arrays. Raises an error unless both have the same number of real numbers."""
     check_untraced(argument, (x, y), "curves")
-    x, y = np.asarray(x), np.asarray(y)
+    x, y = host_array(x, argument), host_array(y, argument)
     if np.iscomplexobj(x) or np.iscomplexobj(y):
         raise TypeError(f"`{argument}` must be real; got {np.result_type(x, y)}.")
     if x.ndim != 1 or x.shape != y.shape:

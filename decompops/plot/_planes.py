@@ -58,12 +58,12 @@ def reduced_plane(grid: Structure, field: Field, axis: int, weights: np.ndarray,
 def reduce_axis(field: Array, weights: Array, axis: int, reduce: Reduction) -> Array:
     """Reduce a field along array axis `axis`, counted from the end. Only the result is communicated, by an all-reduce.
 
-    A sum is weighted. If one weight is one and all others are zero, the sum is a single plane. Indexing would return
-    the same plane, but it would gather a sharded axis.
+    A sum is weighted. If all weights but one are zero, the largest value is that of a single plane. Indexing would
+    return the same plane, but it would gather a sharded axis.
     """
-    if field.dtype not in (np.float32, np.float64):
+    if field.dtype not in (np.float32, np.float64) and (reduce == "sum" or field.dtype.kind not in "iu"):
         field = field.astype(np.float32)
-    weights = along(weights.astype(field.dtype), axis, field.ndim)
+    weights = along(weights.astype(np.float32 if reduce != "sum" else field.dtype), axis, field.ndim)
     if reduce == "sum":
         return jnp.sum(jnp.where(weights == 0, jnp.zeros((), field.dtype), field * weights), axis)
     keys, inside = ordered(field, largest=reduce == "max"), weights != 0

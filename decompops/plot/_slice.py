@@ -84,7 +84,7 @@ def slice(
         points, numbers = known.points(normal), _numbers(known, normal, index, at)
         name, every = known.names[normal], np.arange(len(points))
         cuts = [Cut(f"{name} = {points[number]:.3g}", every == number) for number in numbers]
-    axes = draw_cuts(known, field, normal, cuts, "sum", style)
+    axes = draw_cuts(known, field, normal, cuts, "max", style)
     several = any(isinstance(place, Sequence | np.ndarray) for place in (index, at))
     return axes if several or np.ndim(field) > known.ndim else axes[0]
 

@@ -74,7 +74,7 @@ def test_no_entry_drops_a_mask(name):
     hidden = np.zeros(x.shape, bool)
     np.testing.assert_array_equal(*(jax.tree.leaves(function(given))[0] for given in (x, np.ma.array(x, mask=hidden))))
     hidden[..., -1, -1] = True
-    message = re.compile("A masked array must hide no values|Type-check error whilst checking the parameter")
+    message = re.compile("must hide no values|Type-check error whilst checking the parameter")
     with pytest.raises((ValueError, TypeError), match=message):
         function(np.ma.array(x, mask=hidden))
 

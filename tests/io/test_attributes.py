@@ -54,6 +54,7 @@ def test_numbers_of_all_kinds_come_back(tmp_path, suffix):
         (np.ones((2, 2)), TypeError, "`attributes` must map names to strings, numbers or lists of either"),
         (1j, TypeError, "`attributes` must map names to strings, numbers or lists of either"),
         (None, TypeError, "`attributes` must map names to strings, numbers or lists of either"),
+        (np.ma.array([1.0, 2.0], mask=[0, 1]), ValueError, "`a` must hide no values, because its mask would be lost"),
         (2**70, ValueError, "`attributes` must have integers of at most 64 bits"),
         ([0.5] * 10_000, ValueError, "`attributes` must have at most 32768 bytes each; got 80000 for 'a'"),
         ([""] * 10_000, ValueError, "`attributes` must have at most 32768 bytes each; got 160000 for 'a'"),

@@ -166,6 +166,11 @@ def test_errors(folder, tmp_path):
         (ValueError, "`names` must have at least one", lambda: io.Samples(one, dec, [])),
         (ValueError, "`grid` must have the lengths", lambda: io.Samples(one, dops.Decomposition(dec.mesh, (4, 4, 4)))),
         (ValueError, "snapshots of fields; got spectra", lambda: io.Samples(tmp_path / "spectrum.h5", rfft)),
+        (
+            ValueError,
+            "snapshots of fields; got spectra in .*spectrum.h5",
+            lambda: io.Samples([tmp_path / "field.h5", tmp_path / "spectrum.h5"], rfft, "input")[1],
+        ),
         (ValueError, "`stacked` must be False", lambda: io.Samples(tmp_path / "field.h5", dec, stacked=True)),
         (ValueError, "same number of samples", lambda: io.Samples(tmp_path / "uneven.h5", dec, stacked=True)),
         (ValueError, r"float32\[8, 6, 5\] for 'input'", lambda: io.Samples([*one, tmp_path / "field.h5"], dec)[1]),

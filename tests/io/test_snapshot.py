@@ -71,6 +71,14 @@ def test_xarray_opens_it_with_coordinates(saved, velocity, pressure):
         np.testing.assert_array_equal(data.box, BOX.lengths)
 
 
+def test_empty_units_are_units(tmp_path, saved, fft):
+    """Of numbers without a dimension, for example. They are part of the checksum."""
+    path, units = tmp_path / f"u{saved.suffix}", {"u": "", "x": "", "time": ""}
+    for _ in range(2):  # The second snapshot replaces the first one.
+        io.write(path, {"u": np.ones(SHAPE)}, fft, time=0.0, units=units)
+        assert io.read(path).units == units
+
+
 @pytest.mark.parametrize("grid", ["fft", "decomposition", "layout", "numpy", "one device"])
 def test_any_mesh_reads_it(saved, velocity, pressure, grid):
     other = make_fft((1, 1) if grid == "one device" else (3, 2))

@@ -1,5 +1,7 @@
 """Tests of what ParaView sees: vectors and scalars on grids of two and three axes, and a warning for complex fields."""
 
+import re
+
 import decompops as dops
 import numpy as np
 import pytest
@@ -35,6 +37,18 @@ def test_vectors_and_scalars(tmp_path, shape):
             assert value.shape == (size,)
             np.testing.assert_array_equal(value.reshape(shape[::-1]).T, array[index])
     assert not found
+
+
+def test_a_series_in_a_folder_behind_a_link(tmp_path):
+    """The system resolves ".." from the folder that the link leads to."""
+    for name in ("data", "scratch/deep/run"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "scratch/deep/run")
+    dec = dops.Decomposition(make_mesh((1,)), shape=(4, 6))
+    io.write(tmp_path / "data/0.h5", {"u": np.ones((4, 6))}, dec, time=0)
+    io.write_series(tmp_path / "link/s.xdmf", [tmp_path / "data/0.h5"])
+    (name,) = set(re.findall(r"[^>\s]*0\.h5", (tmp_path / "link/s.xdmf").read_text()))
+    assert (tmp_path / "link" / name).is_file()
 
 
 def test_complex_fields_are_not_left_out_in_silence(tmp_path):

@@ -151,6 +151,8 @@ def test_bad_input():
         ValueError, match=r"`x` must have shape \(\*batch, 2, nx, ny, nz\), with 2 channels; got \(1, 8"
     ):
         layer(np.zeros((1, 8, 8, 8)))
+    with pytest.raises(TypeError, match=r"`x` must have the dtype of the weights, float64; got int32\. Call `x.astype"):
+        layer(np.zeros((2, 8, 8, 8), np.int32))
     with pytest.raises(ValueError, match="`shape` must be divisible by the mesh, unless `pad=True`"):
         layer(np.zeros((2, 9, 8, 8)))
     with jax.set_mesh(make_mesh((4, 2))), pytest.raises(ValueError, match="`mesh` of the operator must be the ambient"):

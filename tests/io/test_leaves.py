@@ -1,0 +1,98 @@
+"""Tests of the leaves of checkpoints: arrays and numbers of NumPy that are unlike those of JAX, and their paths."""
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from decompops import io
+
+
+def saved_and_restored(folder, tree: dict, like: dict | None = None) -> dict:
+    with io.Checkpoints(folder) as checkpoints:
+        checkpoints.save(1, tree)
+    with io.Checkpoints(folder) as checkpoints:
+        return checkpoints.restore(tree if like is None else like)
+
+
+@pytest.mark.parametrize("dtype", [">i2", ">f8", ">c16", "bool", "int4", "float8_e4m3fn", "bfloat16"])
+def test_arrays_of_any_dtype_come_back(tmp_path, dtype):
+    wanted = getattr(ml_dtypes, dtype, dtype)
+    array = np.array([0, 1, 1, 0]).astype(wanted)
+    for number, given in enumerate((array, array[1], np.ma.array(array, mask=False))):
+        found = saved_and_restored(tmp_path / str(number), {"a": given, "x": jnp.ones(3)})
+        assert found["a"].dtype.isnative
+        np.testing.assert_array_equal(found["a"], given)
+
+
+def test_the_byte_order_is_not_part_of_the_type(tmp_path):
+    found = saved_and_restored(tmp_path, {"a": np.arange(3).astype(">f8")}, {"a": np.zeros(3)})
+    np.testing.assert_array_equal(found["a"], [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        np.str_("a"),
+        np.array(["a"]),
+        np.array([None]),
+        np.datetime64(1, "s"),
+        np.longdouble(1),
+        np.ones(2, "clongdouble"),
+    ],
+    ids=lambda leaf: leaf.dtype.name,
+)
+def test_what_is_no_number_of_64_bits_is_refused_before_anything_is_written(tmp_path, leaf):
+    with io.Checkpoints(tmp_path / "c") as checkpoints:
+        with pytest.raises(
+            TypeError, match=r"^`tree` must have arrays of numbers of at most 64 bits; got .* for m/x\. "
+        ):
+            checkpoints.save(1, {"m": {"x": leaf}})
+        assert checkpoints.steps == []
+        checkpoints.save(1, {"m": {"x": 1}})
+
+
+def test_hidden_values_are_refused(tmp_path):
+    with io.Checkpoints(tmp_path) as checkpoints, pytest.raises(ValueError, match=r"^`m/x` must hide no values, "):
+        checkpoints.save(1, {"m": {"x": np.ma.array([1.0, 2.0], mask=[False, True])}})
+
+
+@pytest.mark.parametrize("other", [1.0, np.ones(2), len], ids=["number", "array", "function"])
+def test_two_leaves_with_the_same_path_are_refused(tmp_path, other):
+    """Only one of them would be saved, and restored as both."""
+    tree = {"a": {"b": jnp.arange(3.0)}, "a/b": other}
+    with io.Checkpoints(tmp_path) as checkpoints, pytest.raises(ValueError, match="got two with the path a/b"):
+        checkpoints.save(1, tree)
+
+
+def test_a_run_with_numbers_of_numpy_continues_again_and_again(tmp_path):
+    """NumPy's `float64` and `complex128` are Python numbers, too."""
+    like = {"t": np.float64(0), "z": np.complex128(1j), "x": jnp.zeros(3)}
+    for start in range(4):
+        with io.Checkpoints(tmp_path) as checkpoints:
+            state = like if checkpoints.latest is None else checkpoints.restore(like)
+            assert (type(state["t"]), type(state["z"])) == (np.float64, np.complex128)
+            checkpoints.save(start, jax.tree.map(lambda leaf: leaf + 1, state))
+    with io.Checkpoints(tmp_path) as checkpoints:
+        assert (checkpoints.restore(like)["t"], checkpoints.restore(like)["z"]) == (4, 4 + 1j)
+
+
+def test_a_reader_finds_what_another_program_has_saved_meanwhile(tmp_path):
+    reader = io.Checkpoints(tmp_path / "c")
+    assert (reader.latest, reader.steps) == (None, [])
+    for step in (3, 8):
+        with io.Checkpoints(tmp_path / "c") as other:
+            other.save(step, {"x": step})
+        assert reader.latest == step
+        assert reader.restore({"x": 0}) == {"x": step}
+        assert reader.path(step).is_dir()
+    assert reader.steps == [3, 8]
+    reader.close()
+
+
+def test_descriptions_of_what_json_has_not(tmp_path):
+    with (
+        io.Checkpoints(tmp_path) as checkpoints,
+        pytest.raises(TypeError, match="`description` must have strings, Pyt"),
+    ):
+        checkpoints.save(1, {"x": 1.0}, description={"rate": np.float32(1)})
