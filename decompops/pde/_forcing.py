@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Inexact
 
+from .._basis.fourier import Fourier
 from .._common.box import Box, Number
 from .._common.broadcast import aligned
 from .._common.check import brief, check_count, check_number
@@ -192,9 +193,9 @@ class KolmogorovForcing(AbstractSpectral):
     - `of`: "velocity" gives the force itself. "vorticity" gives its curl `-A q cos(q y)` in 2D, which is the force on
         the vorticity in `VorticityNavierStokes`.
 
-    **Raises:** `ValueError` if `fft` takes complex fields, if the grid has only one axis, if a state has at most
-    `2 * mode` modes along y, if `of` is unknown, or if `of` is "vorticity" and the grid does not have two axes;
-    `TypeError` if `amplitude` is not a number.
+    **Raises:** `ValueError` if `fft` takes complex fields or has walls across x or y, if the grid has only one axis, if
+    a state has at most `2 * mode` modes along y, if `of` is unknown, or if `of` is "vorticity" and the grid does not
+    have two axes; `TypeError` if `amplitude` is not a number.
     """
 
     fft: AbstractTransform
@@ -215,6 +216,10 @@ class KolmogorovForcing(AbstractSpectral):
             raise ValueError(
                 '`of` must be "velocity" on a grid of two or more axes, or "vorticity" on a grid of two axes; '
                 f"got {self.of!r} on a grid of shape {shape}."
+            )
+        if not all(isinstance(basis, Fourier) or not basis.is_transformed for basis in self.fft.bases[:2]):
+            raise ValueError(
+                f"`fft` must be periodic along x and y, with the basis `Fourier`; got {self.fft.bases[:2]}."
             )
         kept = (self.transform.modes or shape)[1]
         if 2 * check_count("mode", self.mode) >= kept:

@@ -17,9 +17,9 @@ from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
+from ..spectral._mean_square import mean_square
 from ..spectral._modes import Components
 from ._equation import AbstractEquation, Time
-from ._symbols import size_of_constant
 
 
 class GrossPitaevskii(AbstractEquation):
@@ -80,7 +80,7 @@ class GrossPitaevskii(AbstractEquation):
 
     def particles(self, u: Inexact[Array, "*spectrum"]) -> Float[Array, "*batch"]:
         """Return the number of particles `∫|ψ|²` of a state: a real array of shape `(*batch,)`."""
-        return self._mean_square(u) * self._volume(u)
+        return mean_square(self.transform, u) * self._volume(u)
 
     def energies(self, u: Inexact[Array, "*spectrum"], t: Time = 0.0, args: Any = None) -> Float[Array, "*batch three"]:
         """Return the kinetic energy, the potential energy and the energy of the interaction of a state.
@@ -95,14 +95,10 @@ class GrossPitaevskii(AbstractEquation):
         """
         field = self.to_grid(u)
         density = field.real**2 + field.imag**2
-        kinetic = self._mean_square(_vector.times(_vector.length(self.wavenumbers(u)), u)) / 2
+        kinetic = mean_square(self.transform, _vector.times(_vector.length(self.wavenumbers(u)), u)) / 2
         trapped = self.products.volume_mean(_vector.times(self._potential(t, args, density), density))
         repelled = self.products.volume_mean(density**2) * _vector.cast(self.interaction, u) / 2
         return jnp.stack([kinetic, trapped, repelled], axis=-1) * self._volume(u)
-
-    def _mean_square(self, u: Array) -> Array:
-        """Return the volume mean of the square of a complex field, by Parseval's theorem."""
-        return self.transform.out_layout.vdot(u, u).real / size_of_constant(self.transform) ** 2
 
     def _volume(self, like: Array) -> Array:
         return math.prod((_vector.cast(length, like) for length in self.fft.box_lengths), start=_vector.cast(1, like))

@@ -24,6 +24,7 @@ from .._common.sharding import map_blocks
 from .._common.typed import sharded_like
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
+from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate, check_dealiasing
 from ..spectral._modes import AbstractSpectral, Components
 from ._equation import Time
@@ -134,8 +135,9 @@ class OrnsteinUhlenbeckForcing(AbstractSpectral):
 
 def _highest(fft: AbstractTransform, shell: Shell) -> tuple[int, ...]:
     """Return the number of the highest mode of the shell along each axis."""
-    upper = shell[1] * (1 + ROUNDING) / (2 * math.pi)
-    return tuple(int(upper * length) if axis in fft.transformed else 0 for axis, length in enumerate(_lengths(fft)))
+    upper, kept = shell[1] * (1 + ROUNDING) / (2 * math.pi), fft.modes or check_fft(fft)
+    lengths = enumerate(_lengths(fft))  # Along an axis of one cell, the only mode is the mean.
+    return tuple(int(upper * length) if axis in fft.transformed and kept[axis] > 1 else 0 for axis, length in lengths)
 
 
 def _lengths(fft: AbstractTransform) -> list[float]:

@@ -163,7 +163,9 @@ class Penalisation(AbstractProducts):
 
     def _thickness(self, like: Array) -> Array:
         grid = self.products
-        cells = [_vector.cast(length, like) / n for length, n in zip(grid.box_lengths, grid.decomposition.shape)]
+        sides = list(zip(grid.box_lengths, grid.decomposition.shape))
+        # Nothing varies along an axis of one cell, so its length does not count.
+        cells = [_vector.cast(length, like) / n for length, n in [side for side in sides if side[1] > 1] or sides]
         return _vector.cast(self.width, like) * functools.reduce(jnp.maximum, cells)
 
     def _pull(self, u: Array) -> Array:

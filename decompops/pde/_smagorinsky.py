@@ -39,7 +39,7 @@ class Smagorinsky(AbstractProducts):
     - `constant`: C, a nonnegative number, usually between 0.1 and 0.2. It may be traced, so that JAX can differentiate
         with respect to it.
     - `width`: Δ, a nonnegative number. The default is the geometric mean of the grid spacings of `fft` along the
-        transformed axes.
+        transformed axes of more than one cell.
 
     **Raises:** the errors of `AbstractEquation`; `ValueError` if `fft` takes complex fields, or if a number is
     negative.
@@ -69,5 +69,7 @@ class Smagorinsky(AbstractProducts):
         if self.width is not None:
             return self.width
         shape, lengths = check_fft(self.fft), self.fft.box_lengths
-        cells = [length / n for length, n in zip(of_transformed(self.fft, lengths), of_transformed(self.fft, shape))]
+        sides = list(zip(of_transformed(self.fft, lengths), of_transformed(self.fft, shape)))
+        # Nothing varies along an axis of one cell, so its length does not count.
+        cells = [length / n for length, n in [side for side in sides if side[1] > 1] or sides]
         return math.prod(cells[1:], start=cells[0]) ** (1 / len(cells))

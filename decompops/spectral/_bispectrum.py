@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jaxtyping import Shaped
 
 from .._common.host import device_array
+from .._common.placement import place_field
 from .._common.primes import has_prime_above
 from .._core.layout import check_global
 from .._operator.transform import AbstractTransform
@@ -112,7 +113,7 @@ def _bispectrum(
     dtype = jnp.finfo(spectrum.dtype).dtype
     k, table = _vector.length(fft.wavenumbers(dtype=dtype)), jnp.asarray(rounded_down(bounds, dtype), dtype)
     inside = fft.separable([np.ones(n) for n in fft.out_layout.true_shape], dtype=dtype)
-    one = inside + jnp.zeros_like(k)
+    one = place_field(inside + jnp.zeros_like(k), fft.decomposition.mesh, fft.out_layout.blocks, ())
     # The third shell costs no transform, so that all bins with the same first two shells are computed at once.
     pairs = sorted({(i, j) for i, j, _ in triangles})
 

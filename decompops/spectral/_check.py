@@ -1,5 +1,6 @@
 """Checks of the transforms that spectral operators and equations take."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -67,6 +68,11 @@ def check_periodic(fft: AbstractTransform, instead: str = "") -> None:
         basis, name = fft.bases[axis], axis_names(fft.decomposition.ndim)[axis]
         if not isinstance(basis, Fourier):
             raise ValueError(f"`fft` must be periodic along {name}, with the basis `Fourier`; got {basis}.{instead}")
+
+
+def points_of_others(fft: AbstractTransform) -> int:
+    """Return the number of points along the axes that `fft` does not transform. Sums over a spectrum run over them."""
+    return math.prod(n for axis, n in enumerate(check_fft(fft)) if axis not in fft.transformed)
 
 
 def of_transformed(fft: AbstractTransform, values: Sequence[_T]) -> tuple[_T, ...]:

@@ -118,7 +118,8 @@ class Pad(AbstractDealiasing):
 class Mask(AbstractDealiasing):
     """Keep all modes in states, but use only low modes in products.
 
-    Products use the integer wavenumbers |k| ≤ `fraction * (n // 2) - 1` along each axis of n points, as in exponax.
+    Products use the integer wavenumbers |k| ≤ `fraction * (n // 2) - 1` along each axis of n points, as in exponax, and
+    always the mean.
 
     **Arguments:**
 
@@ -141,7 +142,7 @@ class Mask(AbstractDealiasing):
         self, transform: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]
     ) -> Inexact[Array, "*spectrum"]:
         numbers = transform.replace(box=Box()).wavenumbers(dtype=jnp.finfo(spectrum.dtype).dtype)
-        limits = (self.fraction * (n // 2) - 1 for n in check_fft(transform))
+        limits = (max(0, self.fraction * (n // 2) - 1) for n in check_fft(transform))  # The mean is always kept.
         kept = functools.reduce(operator.and_, (jnp.abs(k) <= limit for k, limit in zip(numbers, limits)))
         return jnp.where(aligned(kept, spectrum), spectrum, 0)
 

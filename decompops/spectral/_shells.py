@@ -189,9 +189,16 @@ def wavenumber_bounds(fft: AbstractTransform, edges: Any, *, complete: bool = Fa
     step = min(step_along(fft.bases[i], sizes[i]) / lengths[i] for i in axes)
     if complete:
         highest = [abs(fft.bases[i].wavenumbers(sizes[i])).max() / lengths[i] for i in axes]
-        return centred_bounds(step, math.floor(math.hypot(*highest) / step + 0.5) + 1, first=0)
-    highest = min(nyquist_along(fft.bases[i], sizes[i]) / lengths[i] for i in axes)
-    return centred_bounds(step, math.floor(highest / step * (1 + 1e-12)))
+        first, shells = 0, math.floor(math.hypot(*highest) / step + 0.5) + 1
+    else:
+        highest = min(nyquist_along(fft.bases[i], sizes[i]) / lengths[i] for i in axes)
+        first, shells = 1, math.floor(highest / step * (1 + 1e-12))
+    if shells > 100 * math.prod(sizes):  # Nearly all of them would be empty.
+        raise ValueError(
+            f"`edges` must be given for such a long box, {lengths}: by default, there would be {shells} shells for "
+            f"{math.prod(sizes)} modes; got None."
+        )
+    return centred_bounds(step, shells, first)
 
 
 def step_along(basis: AbstractBasis, n: int) -> float:

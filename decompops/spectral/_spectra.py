@@ -20,7 +20,7 @@ from .._common.host import device_array
 from .._core.layout import check_global
 from .._operator.transform import AbstractTransform
 from . import _vector
-from ._check import check_fft, of_transformed
+from ._check import check_fft, of_transformed, points_of_others
 from ._shells import (
     Coordinates,
     modes_of,
@@ -334,7 +334,7 @@ def _energy_spectrum(fft: AbstractTransform, u: Array, bounds: tuple[float, ...]
     k, power, modes = _spectrum(fft, u, None, bounds)
     dtype, width = modes.dtype, np.diff(bounds)
     # Every point along an axis that is not transformed has its own modes.
-    points = math.prod(n for axis, n in enumerate(check_fft(fft)) if axis not in fft.transformed)
+    points = points_of_others(fft)
     per_power = modes * jnp.asarray(1 / (2 * points * width), dtype) / _volume(fft, dtype)
     return EnergySpectrum(k, _vector.times(per_power, jnp.sum(power, -2)), jnp.asarray(width, dtype))
 

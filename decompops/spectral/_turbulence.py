@@ -22,7 +22,7 @@ from .._operator.placed import Placed
 from .._operator.transform import AbstractTransform
 from .._operator.transpose import Transpose
 from . import _vector
-from ._check import check_fft, check_periodic, check_real
+from ._check import check_fft, check_periodic, check_real, points_of_others
 from ._dealiasing import AbstractDealiasing, Pad, check_dealiasing
 from ._modes import check_components, inner_transform, slope_units
 from ._shells import known_lengths, modes_of, shell_sums, summed_over_grid, wavenumber_bounds
@@ -91,7 +91,7 @@ def _transfer(fft: AbstractTransform, u: Array, bounds: tuple[float, ...], rule:
     # The flux through a bound includes the modes below the first shell.
     whole = bounds if bounds[0] <= 0 else (0.0, *bounds)
     total, k, modes = shell_sums(modes_of(transform), product, whole)
-    total = total / math.prod(n for axis, n in enumerate(check_fft(fft)) if axis not in fft.transformed)
+    total = total / points_of_others(fft)
     first, width = len(whole) - len(bounds), jnp.asarray(np.diff(bounds), modes.dtype)
     mean = k[first:] / jnp.maximum(modes[first:], 1)
     transfer = _vector.times(1 / width, total[..., first:])
@@ -175,7 +175,7 @@ def _scales(fft: AbstractTransform, u: Array, viscosity: Number) -> TurbulenceSc
 
     fluctuations = (1e-30, math.inf)  # All modes except the mean.
     sums, _, _ = shell_sums(modes_of(fft), squares, fluctuations, factors=factors)
-    energy, strain, long = (sums[..., i, 0] for i in range(3))
+    energy, strain, long = (sums[..., i, 0] / points_of_others(fft) for i in range(3))
     nu = _vector.cast(viscosity, u)
     velocity = jnp.sqrt(2 * energy / ndim)
     dissipation = 2 * nu * strain

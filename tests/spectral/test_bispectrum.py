@@ -182,3 +182,13 @@ def test_walls_are_refused(plain):
     ):
         with pytest.raises(ValueError, match="`fft` must be periodic along x, with the basis `Fourier`; got Cosine"):
             call(np.ones((8, 8, 8)))
+
+
+@pytest.mark.parametrize("sizes", [(1,), (2, 2)])
+def test_explicit_axes_without_an_ambient_mesh(sizes):
+    """`jax.make_mesh` makes such axes."""
+    found, field, edges = [], random_field((6, 4, 4)), np.arange(0.5, 3)
+    for kind in ("explicit", "auto"):
+        fft = dops.FFT(make_mesh(sizes, kind), shape=(6, 4, 4), real=True, pad=True)
+        found.append(spectral.bispectrum(fft, fft.decomposition.shard(field), edges).bispectrum)
+    assert_close(*found)
