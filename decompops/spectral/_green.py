@@ -219,6 +219,7 @@ def screened_symbol(axes: int, squared: Array, q: Array, reach: Number) -> Array
     if axes == 3:  # the integral of sin(s r) exp(-q r) / s
         direct = reach**2 / 2 * sinc(y / 2) ** 2
         screened = (-jnp.expm1(-x) + jnp.exp(-x) * (2 * jnp.sin(y / 2) ** 2 - x * sinc(y))) / total
+        screened = jnp.where(is_zero, reach**2 * _screened_mean(axes, x), screened)
         return jnp.where(flat, direct, screened)
     safe = jnp.where(flat, 1, q)
     if axes == 2:
@@ -226,10 +227,33 @@ def screened_symbol(axes: int, squared: Array, q: Array, reach: Number) -> Array
         direct = jnp.where(is_zero, reach**2 / 4, (1 - j0(y)) / total) - reach**2 * jnp.log(reach) * bessel
         z = safe * reach
         screened = (1 + y * y * bessel * k0(z) - z * k1(z) * j0(y)) / total
+        screened = jnp.where(is_zero, reach**2 * _screened_mean(axes, z), screened)
         return jnp.where(flat, direct, screened)
     direct = reach**2 * (sinc(y / 2) ** 2 / 2 - sinc(y))
-    screened = (1 - jnp.exp(-x) * (jnp.cos(y) - y * y * sinc(y) / (safe * reach))) / total
+    screened = (-jnp.expm1(-x) + jnp.exp(-x) * (2 * jnp.sin(y / 2) ** 2 + y * y * sinc(y) / (safe * reach))) / total
     return jnp.where(flat, direct, screened)
+
+
+def _screened_mean(axes: int, x: Array) -> Array:
+    """Return `screened_symbol` at the wavenumber zero on two or three axes, for `reach` one and the screening x.
+
+    For small x, the terms of the general form would cancel. So a power series takes its place, for K1 that of NIST's
+    Digital Library of Mathematical Functions, 10.31.1.
+    """
+    near, far = jnp.minimum(x, 1), jnp.maximum(x, 1)
+    if axes == 3:
+        terms = [(-1.0) ** n * (n + 1) / math.factorial(n + 2) for n in range(20)]
+        return jnp.where(x < 1, _polynomial(terms, near), (1 - (1 + far) * jnp.exp(-far)) / far**2)
+    factors = [1 / (math.factorial(n) * math.factorial(n + 1)) for n in range(10)]
+    harmonic = [sum(1 / i for i in range(1, n + 1)) for n in range(11)]
+    rest = [factors[n] * (harmonic[n] + harmonic[n + 1] - 2 * np.euler_gamma) / 4 for n in range(10)]
+    square = near * near / 4
+    series = _polynomial(rest, square) - jnp.log(jnp.where(x > 0, near, 1) / 2) / 2 * _polynomial(factors, square)
+    return jnp.where(x < 1, series, (1 - far * k1(far)) / far**2)
+
+
+def _polynomial(coefficients: Sequence[float], x: Array) -> Array:
+    return functools.reduce(lambda total, one: total * x + float(one), reversed(coefficients), jnp.zeros_like(x))
 
 
 def sinc(x: Array) -> Array:

@@ -1,0 +1,32 @@
+"""The symbol of a screened kernel in single precision, against integrals in double precision."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.special
+from decompops.spectral._green import screened_symbol
+
+
+REACH = float(np.float32(np.sqrt(3)))
+# The transforms of the kernel, cut off at REACH: integrands by the distance r, the wavenumber s and the screening q.
+INTEGRANDS = {
+    1: lambda r, s, q: np.cos(s * r) * np.exp(-q * r) / q,
+    2: lambda r, s, q: r * scipy.special.j0(s * r) * scipy.special.k0(q * r),
+    3: lambda r, s, q: r * np.sinc(s * r / np.pi) * np.exp(-q * r),
+}
+
+
+@pytest.mark.parametrize("axes", INTEGRANDS)
+@pytest.mark.parametrize("q", [1e-8, 1e-4, 0.01, 0.57, 0.58, 2.0, 20.0])
+def test_values_and_derivatives(axes, q):
+    q = float(np.float32(q))
+    of_q = lambda q, s: screened_symbol(axes, jnp.float32(s * s), q, REACH)
+    integral = lambda q, s: scipy.integrate.quad(INTEGRANDS[axes], 0, REACH, (s, q), epsabs=0, limit=200)[0]
+    for s in (0.0, 2.0, 9.0):
+        np.testing.assert_allclose(of_q(jnp.float32(q), s), integral(q, s), rtol=1e-5)
+        step = 1e-4 * q
+        slope = (integral(q + step, s) - integral(q - step, s)) / (2 * step)
+        if axes < 3 or q > 1e-3:  # The difference of two equal integrals is no reference.
+            np.testing.assert_allclose(jax.grad(of_q)(jnp.float32(q), s), slope, rtol=2e-4)
