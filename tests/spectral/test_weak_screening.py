@@ -1,5 +1,7 @@
 """The symbol of a screened kernel in single precision, against integrals in double precision."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,15 +20,22 @@ INTEGRANDS = {
 }
 
 
+@functools.cache
+def symbol(axes: int):
+    """Return a compiled function of q and s: the symbol and its derivative by q."""
+    return jax.jit(jax.value_and_grad(lambda q, s: screened_symbol(axes, s * s, q, REACH)))
+
+
 @pytest.mark.parametrize("axes", INTEGRANDS)
 @pytest.mark.parametrize("q", [1e-8, 1e-4, 0.01, 0.57, 0.58, 2.0, 20.0])
 def test_values_and_derivatives(axes, q):
     q = float(np.float32(q))
-    of_q = lambda q, s: screened_symbol(axes, jnp.float32(s * s), q, REACH)
     integral = lambda q, s: scipy.integrate.quad(INTEGRANDS[axes], 0, REACH, (s, q), epsabs=0, limit=200)[0]
     for s in (0.0, 2.0, 9.0):
-        np.testing.assert_allclose(of_q(jnp.float32(q), s), integral(q, s), rtol=1e-5)
+        value, slope = symbol(axes)(jnp.float32(q), jnp.float32(s))
+        assert value.dtype == np.float32
+        np.testing.assert_allclose(value, integral(q, s), rtol=1e-5)
         step = 1e-4 * q
-        slope = (integral(q + step, s) - integral(q - step, s)) / (2 * step)
         if axes < 3 or q > 1e-3:  # The difference of two equal integrals is no reference.
-            np.testing.assert_allclose(jax.grad(of_q)(jnp.float32(q), s), slope, rtol=2e-4)
+            expected = (integral(q + step, s) - integral(q - step, s)) / (2 * step)
+            np.testing.assert_allclose(slope, expected, rtol=2e-4)
