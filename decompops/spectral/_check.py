@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from .._basis.base import AbstractBasis
 from .._basis.fourier import Fourier
 from .._common.blocks import axis_names
-from .._operator.transform import AbstractTransform
+from .._operator.transform import AbstractTransform, Wavenumbers
 
 
 _T = TypeVar("_T")
@@ -68,6 +70,27 @@ def check_periodic(fft: AbstractTransform, instead: str = "") -> None:
         basis, name = fft.bases[axis], axis_names(fft.decomposition.ndim)[axis]
         if not isinstance(basis, Fourier):
             raise ValueError(f"`fft` must be periodic along {name}, with the basis `Fourier`; got {basis}.{instead}")
+
+
+def checked_wavenumbers(fft: AbstractTransform, dtype: Any, *, nyquist: bool = True) -> Wavenumbers:
+    """Return the wavenumbers of `fft`.
+
+    Raises `ValueError` if the square of one is no normal number of `dtype`. It would be zero, like that of the mean, or
+    infinite.
+    """
+    limits, kept = jnp.finfo(dtype), fft.modes or check_fft(fft)
+    smallest, largest = math.sqrt(float(limits.tiny)), math.sqrt(float(limits.max) / len(kept))
+    for axis in fft.transformed:
+        length, waves = fft.box_lengths[axis], np.abs(fft.bases[axis].wavenumbers(kept[axis]))
+        if isinstance(length, Tracer) or not waves.any():
+            continue
+        least, most = waves.max() / largest, waves[waves > 0].min() / smallest
+        if not least <= float(length) <= most:
+            raise ValueError(
+                f"`box` must have lengths between {least:.1g} and {most:.1g} in {np.dtype(dtype)}; got {length}. "
+                "Choose another unit of length, or 64-bit numbers."
+            )
+    return fft.wavenumbers(dtype=dtype, nyquist=nyquist)
 
 
 def points_of_others(fft: AbstractTransform) -> int:

@@ -20,7 +20,7 @@ from .._operator.derived import Form
 from .._operator.transform import AbstractTransform, Wavenumbers
 from . import _vector
 from ._chebyshev import Lines
-from ._check import check_diagonal, check_fft
+from ._check import check_diagonal, check_fft, checked_wavenumbers
 from ._dealiasing import AbstractDealiasing, Truncate, check_dealiasing
 
 
@@ -66,8 +66,7 @@ class AbstractSpectral(eqx.Module):
 
     def wavenumbers(self, spectrum: Inexact[Array, "*spectrum"], *, nyquist: bool = True) -> Wavenumbers:
         """Return the wavenumbers of `spectrum`, in its precision. With `nyquist=False`, Nyquist modes have zeros."""
-        dtype = jnp.finfo(spectrum.dtype).dtype
-        return self.transform.wavenumbers(dtype=dtype, nyquist=nyquist)
+        return checked_wavenumbers(self.transform, jnp.finfo(spectrum.dtype).dtype, nyquist=nyquist)
 
     def nabla(self, spectrum: Inexact[Array, "*spectrum"]) -> _vector.Nabla:
         """Return a `Nabla`, which differentiates spectra with the layout and precision of `spectrum`."""

@@ -26,7 +26,7 @@ from .._core.block_reduction import BlockReduction
 from .._core.decomposition import Decomposition
 from .._operator.transform import AbstractTransform
 from . import _vector
-from ._check import check_fft, of_transformed
+from ._check import check_fft, checked_wavenumbers, of_transformed
 from ._mean_square import square_weights
 from ._modes import inner_transform
 
@@ -75,7 +75,7 @@ def modes_of(fft: AbstractTransform, across: int | None = None) -> Lattice:
     return Lattice(
         fft.decomposition,
         fft.out_layout.blocks,
-        lambda dtype: fft.wavenumbers(dtype=dtype),
+        lambda dtype: checked_wavenumbers(fft, dtype),
         lambda dtype: fft.separable(counts, dtype=dtype),
     )
 

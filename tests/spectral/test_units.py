@@ -1,0 +1,53 @@
+"""Boxes in units of length that make squares of wavenumbers too small or too large for single precision."""
+
+import decompops as dops
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import pde, spectral
+
+from helpers import assert_close, make_mesh
+
+
+def transform(length):
+    return dops.FFT2D(make_mesh((2,)), shape=(8, 8), real=True, box=dops.Box(length))
+
+
+def wave(dtype):
+    x = np.arange(8) * np.pi / 4
+    return (np.sin(x)[:, None] * np.cos(x)).astype(dtype)
+
+
+def rate(equation, fields):
+    return equation(0.0, equation.state(fields))
+
+
+USES = {
+    "Poisson": lambda fft, f: spectral.Poisson(fft)(f),
+    "InverseCurl": lambda fft, f: spectral.InverseCurl(fft)(f),
+    "LerayProjection": lambda fft, f: spectral.LerayProjection(fft)(jnp.stack([f, f])),
+    "GaussianFilter": lambda fft, f: spectral.GaussianFilter(fft, 0.1 * fft.box_lengths[0])(f),
+    "power_spectrum": lambda fft, f: spectral.power_spectrum(fft, f),
+    "energy_spectrum": lambda fft, f: spectral.energy_spectrum(fft, jnp.stack([f, f])),
+    "turbulence_scales": lambda fft, f: spectral.turbulence_scales(fft, jnp.stack([f, f]), 0.1),
+    "NavierStokes": lambda fft, f: rate(pde.NavierStokes(fft, 0.1), jnp.stack([f, f])),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+@pytest.mark.parametrize("length", [3e21, 1e20, 1e-19])
+def test_they_are_refused(name, length):
+    with pytest.raises(
+        ValueError, match=r"^`box` must have lengths between .* and .* in float32; got .* Choose another"
+    ):
+        USES[name](transform(length), jnp.asarray(wave(np.float32)))
+
+
+@pytest.mark.parametrize(("length", "dtype"), [(3e21, np.float64), (1e-19, np.float64), (1e18, np.float32)])
+def test_what_fits_is_right(length, dtype):
+    fft, f, k = transform(length), wave(dtype), 2 * np.pi / length
+    tolerance = 1e-12 if dtype == np.float64 else 1e-5
+    assert_close(spectral.InverseCurl(fft)(f) * k, spectral.InverseCurl(transform(2 * np.pi))(f), tolerance)
+    assert_close(spectral.Poisson(fft)(f) * k * k, -f / 2, tolerance)
+    sums = np.sum(spectral.energy_spectrum(fft, np.stack([f, f])).energy * k)
+    assert_close(sums, np.mean(f**2), tolerance)
