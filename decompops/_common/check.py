@@ -168,7 +168,7 @@ def check_number(name: str, value: Any, *, least: float | int = -math.inf, posit
     """
     try:
         number = jnp.asarray(value)
-        valid = number.ndim == 0 and not (jnp.iscomplexobj(number) or isinstance(value, bool))
+        valid = number.ndim == 0 and not (jnp.iscomplexobj(number) or number.dtype == bool)
     except (TypeError, ValueError):
         valid = False
     if not valid:

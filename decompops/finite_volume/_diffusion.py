@@ -262,11 +262,10 @@ def _conductances(geometry: Geometry, cut: Cut, axis: int, a: Array, is_tensor: 
     faces = geometry.faces(axis, cut, jnp.finfo(a.dtype).dtype)
     below, above = (cut.line(values, axis).astype(a.dtype) for values in faces[:2])
     if is_tensor:
-        distance = below + above
-        total = distance * distance / (below * before + above * behind)
-    else:
-        total = below / before + above / behind
-    return cut.merge(geometry.conductances(axis, total, cut))
+        length, at_face = (below + above) ** 2, below * before + above * behind
+    else:  # the harmonic mean
+        length, at_face = below * behind + above * before, before * behind
+    return cut.merge(geometry.conductances(axis, length, at_face, cut))
 
 
 def _applied(operator: Diffusion, x: Array, local: bool) -> Array:
@@ -339,13 +338,20 @@ def _source(operator: Diffusion, values: tuple[tuple[Any, Any], ...]) -> Array:
 @eqx.filter_jit
 def _body_source(around: CutCells | Links, geometry: Geometry, values: Any, dtype: Any) -> Array:
     if not callable(values) and not jnp.ndim(values):
-        values = jnp.broadcast_to(jnp.asarray(values, dtype), geometry.decomposition.shape)
+        values = jnp.broadcast_to(_numbers(values, dtype), geometry.decomposition.shape)
     return around.source(geometry, at_centres(geometry, values, jnp.finfo(dtype).dtype))
+
+
+def _numbers(values: Any, dtype: Any) -> Array:
+    """Return `values` as an array. One number gets the precision of `dtype`, and stays complex if it is."""
+    if jnp.ndim(values):
+        return jnp.asarray(values)
+    return jnp.asarray(values, np.result_type(dtype, np.complex64) if jnp.iscomplexobj(values) else dtype)
 
 
 def _at_wall(dec: Decomposition, axis: int, values: Any, dtype: Any) -> Array:
     """Return values at a wall as an array that broadcasts against a field."""
-    values = jnp.asarray(values, None if jnp.ndim(values) else dtype)
+    values = _numbers(values, dtype)
     if not values.ndim:
         return values
     blocks = dec.blocks()

@@ -33,8 +33,7 @@ class Robin(eqx.Module):
     coefficient: Number
 
     def __check_init__(self):
-        if not eqx.is_array(self.coefficient) or jnp.ndim(self.coefficient):
-            check_number("coefficient", self.coefficient, positive=True)
+        check_number("coefficient", self.coefficient, positive=True)
 
 
 Condition = Literal["dirichlet", "neumann"] | Robin
@@ -142,16 +141,19 @@ class Geometry(eqx.Module):
                     resistance = jnp.where(numbers == wall, 1 / jnp.asarray(coefficient, dtype), resistance)
         return Faces(below, above, jnp.asarray(live, dtype), resistance)
 
-    def conductances(self, axis: int, resistance: Array, cut: Cut) -> Array:
+    def conductances(self, axis: int, length: Array, a: Array, cut: Cut) -> Array:
         """Return the conductance of each face across an axis, over the mean volume of cells, as a split array.
 
-        `resistance` is the length over a, between the two centres. The resistance of Robin walls is added.
+        `length / a` is the resistance between the two centres. That of Robin walls is added. Where a is zero, the
+        conductance is zero, and has a derivative.
         """
-        dtype = resistance.dtype
+        dtype = a.dtype
         real = jnp.finfo(dtype).dtype
         _, _, live, at_walls = (cut.line(values, axis).astype(dtype) for values in self.faces(axis, cut, real))
         areas = self.volumes([other for other in range(self.decomposition.ndim) if other != axis], cut, real)
-        return scaled(areas, live / (resistance + at_walls) / self.mean_width(axis, real).astype(dtype))
+        total = length + at_walls * a
+        conductance = live * a / jnp.where(total == 0, 1, total)  # It is zero where a is zero in both cells.
+        return scaled(areas, conductance / self.mean_width(axis, real).astype(dtype))
 
 
 def geometry_of(decomposition: Any, boundary: Any, cells: Any) -> Geometry:

@@ -225,7 +225,9 @@ def _on_faces(geometry: Geometry, a: tuple[Array, ...]) -> Array:
     for axis, field in enumerate(a):
         before, behind = beside(geometry, cut, axis, field)
         below, above, *_ = (cut.line(values, axis) for values in geometry.faces(axis, cut, field.dtype))
-        found.append(_entries(geometry, cut, axis, (below + above) / (below / before + above / behind)))
+        total = below * behind + above * before  # It is zero where a is zero in both cells.
+        mean = (below + above) * before * behind / jnp.where(total == 0, 1, total)
+        found.append(_entries(geometry, cut, axis, mean))
     return jnp.stack(found, axis=-ndim - 1)
 
 

@@ -38,4 +38,5 @@ def shot_noise(home: Home, p: Particles, weights: Array | None) -> Array:
     weights = weights_of(p, weights)
     volume = jnp.asarray(Box(home.decomposition.box_lengths).volume, weights.dtype)
     caller = home.decomposition.backend.caller()
-    return volume * summed(home, p, weights**2, caller) / summed(home, p, weights, caller) ** 2
+    shares = weights / summed(home, p, weights, caller)  # Squares of weights could overflow, or be zero.
+    return volume * summed(home, p, shares**2, caller)

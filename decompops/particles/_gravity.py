@@ -1,6 +1,6 @@
 """`Gravity`: the force of particles on each other, by Poisson's equation on the grid."""
 
-import functools
+import math
 from typing import ClassVar, Literal
 
 import equinox as eqx
@@ -101,13 +101,17 @@ def _field(gravity: Gravity, p: Particles) -> Array:
     mesh, dec = gravity.mesh, gravity.mesh.decomposition
     density = mesh.deposit(p, None if gravity.mass is None else p[gravity.mass])
     if gravity.strength is None:
-        strength = 1 / dec.mean(density)
+        source = density / jnp.broadcast_to(dec.mean(density), density.shape)
     else:
-        number = jnp.asarray(gravity.strength, density.dtype)
-        strength = functools.reduce(lambda value, h: value / jnp.asarray(h, value.dtype), dec.spacing, number)
+        # In SI units, the strength over the volume of a cell has fewer digits than 32 bits can hold. So each half of
+        # the volume has its turn.
+        half = math.prod(
+            (jnp.sqrt(jnp.asarray(h, density.dtype)) for h in dec.spacing), start=jnp.ones((), density.dtype)
+        )
+        source = density / half * jnp.asarray(gravity.strength, density.dtype) / half
     options = gravity.laplacian, gravity.gradient, gravity.deconvolutions
     attraction = _Attraction(FFT(dec, real=True), mesh.window, *options)
-    return attraction(jnp.broadcast_to(strength, density.shape) * density)
+    return attraction(source)
 
 
 class _Attraction(AbstractSpectralOperator):

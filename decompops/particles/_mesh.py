@@ -28,7 +28,7 @@ from ._load import Load
 from ._meshes import loads
 from ._particles import Particles, slots
 from ._sample import sampled
-from ._sum import summed
+from ._sum import mean, summed
 from ._windows import WindowName, window_of
 
 
@@ -185,7 +185,7 @@ class ParticleMesh(eqx.Module):
 
         **Raises:** `ValueError` if `density` is negative or not finite. If it is traced, `overflows` is true instead.
         """
-        density = device_array(density)
+        density = _inexact("density", device_array(density))
         if not isinstance(density, Tracer) and not jnp.all((density >= 0) & jnp.isfinite(density)):
             raise ValueError(f"`density` must be finite and at least zero; got {jnp.min(density)}.")
         return sampled(self._home, density, check_key("key", key), check_count("capacity", capacity), self._caller())
@@ -302,8 +302,7 @@ class ParticleMesh(eqx.Module):
 
     def mean(self, p: Particles, values: Shaped[Array | np.ndarray, "slots ..."]) -> Shaped[Array, "..."]:
         """Return the mean of real or complex `values` over all particles: `sum`, divided by the number of particles."""
-        total = self.sum(p, values)
-        return total / jnp.sum(p.counts.astype(total.dtype))  # There may be more particles than 32 bits can count.
+        return mean(self._home, p, of_slots(p, values), self._caller())
 
     def gather(self, p: Particles) -> dict[str, np.ndarray]:
         """Gather all particles on every process.

@@ -44,7 +44,9 @@ def sampled(home: Home, density: Array, key: Array, capacity: int, caller: Calle
         spacing = [jnp.asarray(length, dtype) / n for length, n in zip(lengths, blocks.lengths)]
         positions = jnp.stack(start, axis=1) + shift * jnp.stack(spacing)[None]
         # A device with an invalid density has one particle at NaN, so that the result says so. All devices know this.
-        needed = everywhere(group, jnp.where(valid, ends[-1], 1))
+        total = jnp.sum(counts.astype(np.float32))  # 32 bits may not hold the number of particles.
+        most = jnp.asarray(np.iinfo(np.int32).max, np.int32)
+        needed = everywhere(group, jnp.where(valid, jnp.where(total < 0.99 * 2.0**31, ends[-1], most), 1))
         return jnp.where(valid, positions, jnp.nan), jnp.minimum(needed, capacity), needed
 
     slots, same = home.spec, PartitionSpec()

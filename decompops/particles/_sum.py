@@ -7,6 +7,7 @@ from jax import Array
 from jax.sharding import PartitionSpec
 
 from .._backend.base import Caller
+from .._core.reductions import wide
 from .._core.rows import everywhere
 from ._home import Home
 from ._particles import Particles
@@ -20,7 +21,15 @@ def summed(home: Home, p: Particles, values: Array, caller: Caller) -> Array:
     def on_block(counts: Array, values: Array) -> Array:
         live = jnp.arange(values.shape[0], dtype=np.int32) < counts[home.me()]
         inside = jnp.expand_dims(live, tuple(range(1, values.ndim)))
-        own = jnp.sum(jnp.where(inside, values, jnp.zeros_like(values)), axis=0)
-        return jnp.sum(everywhere(group, own), axis=0)
+        own = jnp.sum(jnp.where(inside, values, jnp.zeros_like(values)).astype(wide(values.dtype)), axis=0)
+        return jnp.sum(everywhere(group, own), axis=0).astype(values.dtype)
 
     return home.mapped(on_block, (PartitionSpec(), home.spec), PartitionSpec())(p.counts, *home.placed(values))
+
+
+def mean(home: Home, p: Particles, values: Array, caller: Caller) -> Array:
+    """Return the mean of `values` over all particles. See `ParticleMesh.mean`."""
+    dtype = values.dtype if jnp.issubdtype(values.dtype, jnp.inexact) else jnp.zeros(()).dtype
+    total = summed(home, p, values.astype(wide(dtype)), caller)
+    # There may be more particles than integers of 32 bits, or numbers in half precision, can count.
+    return (total / jnp.sum(p.counts.astype(total.dtype))).astype(dtype)

@@ -81,9 +81,24 @@ class Fields:
         return tuple(lax.slice_in_dim(found, end - len(part), end) for part, end in zip(sums, ends))
 
     def norm(self, field: Array) -> Array:
-        """Return the norm of each field of the batch."""
+        """Return the norm of each field of the batch. The squares must neither overflow nor be all zero: see `size`."""
         (square,) = self.dots((field, field))
         return jnp.sqrt(square.real)
+
+    def size(self, field: Array) -> Array:
+        """Return a power of two near the sum of all absolute values of each field; one if it is zero or infinite.
+
+        A field divided by its size has squares that can be added up.
+        """
+        absolute = jnp.abs(field)
+        (total,) = self.dots((jnp.ones_like(absolute), absolute))
+        total = jnp.where((total > 0) & jnp.isfinite(total), total, 1)
+        return jnp.ldexp(jnp.ones_like(total), jnp.frexp(total)[1])
+
+    def norm_of_any_size(self, field: Array) -> Array:
+        """Return the norm of each field of the batch, by two all-reduces."""
+        size = self.size(field)
+        return size * self.norm(self.times(1 / size, field))
 
     def spread(self, numbers: Array) -> Array:
         """Return `numbers` of the batch with further axes of length one, for the axes of a field."""

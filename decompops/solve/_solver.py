@@ -245,10 +245,10 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Arra
     b = _fitting(operator, b)
     b = b if fields.open_cells is None else fields.clear(b)
     projected = fields.without_mean if solver._ignores_constants else lambda x: x
-    right, scale = projected(b), lax.stop_gradient(fields.norm(b))
+    right, scale = projected(b), lax.stop_gradient(fields.norm_of_any_size(b))
     incompatible = scale < 0
     if solver._ignores_constants and solver.null_space == "operator":
-        ignored = lax.stop_gradient(fields.norm(b - right))
+        ignored = lax.stop_gradient(fields.norm_of_any_size(b - right))
         incompatible = ignored > solver.rtol * scale + solver.atol
         right = fields.select(incompatible, 0.0, right)
     start = zeros_like(b)
@@ -266,14 +266,18 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Arra
     def solve(operator: Callable, precondition: Callable, pair: tuple[Array, Array]) -> tuple:
         b, scale = projected(fields.clear(pair[0])), pair[1]
         fitted = lambda function: lambda x: sharded_like(fields.clear(function(x)), b)
-        norm, is_derivative = fields.norm(b), scale == 0
-        scale = jnp.where(is_derivative, norm, scale)
+        size, is_derivative = fields.size(b), scale == 0
+        b = fields.times(
+            1 / size, b
+        )  # The system is linear, and products of its fields must neither overflow nor vanish.
+        norm = fields.norm(b)
+        scale = jnp.where(is_derivative, norm, scale / size)
         system = System(
             **vars(fields),
             apply=fitted(operator),
             precondition=fitted(precondition),
             scale=scale,
-            target=solver.rtol * scale + solver.atol,
+            target=solver.rtol * scale + solver.atol / size,
             max_steps=solver.max_steps,
         )
         x, *found = iterate(system, solver.cycle, b, norm)
@@ -281,7 +285,7 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Arra
         # A derivative has no `Solution` that tells why its solver has ended.
         is_lost = is_derivative & (reason != Reason.CONVERGED.value) & (solver.if_unconverged != "return")
         is_lost |= reason == Reason.NOT_FINITE.value
-        return (fields.select(is_lost, jnp.nan, projected(x)), pair[1]), tuple(found)
+        return (fields.select(is_lost, jnp.nan, projected(fields.times(size, x))), pair[1]), tuple(found)
 
     # In JAX 0.12, pyright infers that `custom_linear_solve` never returns.
     with mesh_of_type(b):

@@ -90,7 +90,7 @@ def iterate(system: System, cycle: Cycle, b: Array, norm: Array) -> tuple[Array,
         b,
         norm,
         jnp.where(
-            norm <= system.target, Reason.CONVERGED.value, jnp.where(finite, RUNNING, Reason.NOT_FINITE.value)
+            finite, jnp.where(norm <= system.target, Reason.CONVERGED.value, RUNNING), Reason.NOT_FINITE.value
         ).astype(np.int32),
         jnp.zeros_like(norm, np.int32),
         jnp.where(steps == 0, (norm / jnp.where(system.scale == 0, 1, system.scale))[None], jnp.nan),
@@ -106,8 +106,8 @@ def iterate(system: System, cycle: Cycle, b: Array, norm: Array) -> tuple[Array,
         found = jnp.where(end.iterations >= system.max_steps, Reason.NOT_CONVERGED.value, RUNNING)
         found = jnp.where(slow & end.broken, Reason.BREAKDOWN.value, found)
         found = jnp.where(slow & (end.norm <= system.target), Reason.STAGNATED.value, found)
-        found = jnp.where(jnp.isfinite(new_norm), found, Reason.NOT_FINITE.value)
-        found = jnp.where(new_norm <= system.target, Reason.CONVERGED.value, found).astype(np.int32)
+        found = jnp.where(new_norm <= system.target, Reason.CONVERGED.value, found)
+        found = jnp.where(jnp.isfinite(new_norm), found, Reason.NOT_FINITE.value).astype(np.int32)
         better = running & (new_norm <= norm)
         kept = jnp.where(better, new_norm, norm)
         return (
