@@ -1,0 +1,52 @@
+"""Derivatives by coefficients that are zero in some cells, and numbers of NumPy and JAX where one number is meant."""
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import finite_volume as fv
+
+from helpers import assert_close, make_mesh, random_field
+
+
+DEC = dops.Decomposition(make_mesh((2, 2)), shape=(8, 8), box=dops.Box(1.0))
+MASK = (random_field((8, 8)) > -0.3).astype(float)
+
+
+@pytest.mark.parametrize("boundary", ["neumann", "periodic", "dirichlet"])
+@pytest.mark.parametrize("operator", [fv.Diffusion, fv.Gradient])
+def test_derivatives_are_those_of_differences(operator, boundary):
+    """In a cell between open cells, the harmonic mean of two coefficients has a slope where one of them is zero."""
+    boundary = "neumann" if (operator, boundary) == (fv.Gradient, "dirichlet") else boundary
+    u = DEC.shard(random_field((8, 8), seed=1))
+    energy = jax.jit(lambda a: jnp.sum(operator(DEC, a, boundary=boundary)(u) ** 2))
+    gradient = np.asarray(jax.jit(jax.grad(energy))(MASK))
+    step = 1e-6
+    for cell in np.argwhere(MASK == 0)[:4]:
+        above, twice = (float(energy(MASK + h * np.eye(64).reshape(8, 8, 8, 8)[*cell])) for h in (step, 2 * step))
+        slope = (4 * above - twice - 3 * float(energy(MASK))) / (2 * step)  # One-sided: coefficients are not negative.
+        assert_close(gradient[*cell] / np.abs(gradient).max(), slope / np.abs(gradient).max(), 1e-5)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, jnp.asarray])
+@pytest.mark.parametrize("value", [-3.0, 0.0, np.nan, np.inf])
+def test_robin_refuses_numbers_out_of_range(plain, kind, value):
+    with pytest.raises(ValueError, match=r"^`coefficient` must be a positive, finite number"):
+        plain.finite_volume.Robin(kind(value))
+
+
+@pytest.mark.parametrize("value", [True, np.True_, np.complex128(1j), 1j])
+def test_robin_refuses_what_is_no_real_number(plain, value):
+    for given in (value, jnp.asarray(value)):
+        with pytest.raises(TypeError, match=r"^`coefficient` must be one real number"):
+            plain.finite_volume.Robin(given)
+
+
+@pytest.mark.parametrize("value", [1j, np.complex128(1j), jnp.asarray(1j)])
+def test_complex_values_at_walls_stay_complex(plain, value):
+    operator = plain.finite_volume.Diffusion(
+        plain.Decomposition(make_mesh((2, 2)), shape=(8, 8)), boundary=("dirichlet", "neumann")
+    )
+    found = operator.source((value, 0.0), None)
+    assert_close(found, 1j * np.asarray(operator.source((1.0, 0.0), None)))
