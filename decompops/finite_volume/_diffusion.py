@@ -1,5 +1,6 @@
 """`Diffusion`: the operator `-∇·(a ∇u) + c u` on the cells of a grid."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -273,19 +274,24 @@ def _applied(operator: Diffusion, x: Array, local: bool) -> Array:
     cut = network.cut(local=local)
     extended = network.extended(x, cut)
     total = network.of_extended(extended, cut)
-    ndim = len(network.faces)
-    real = jnp.finfo(network.faces[0].dtype).dtype
-    pairs = iter(operator.cross)
-    for i in range(ndim if operator.cross else 0):
-        for j in range(i + 1, ndim):
-            weights = cut.split(next(pairs), {axis: cells + 2 for axis, cells in enumerate(cut.core)})
-            total += _mixed(operator.geometry, cut, i, j, weights, extended, real)
-            total += _mixed(operator.geometry, cut, j, i, weights, extended, real)
+    if operator.cross:
+        total += _crossed(operator, extended, cut)
     total = cut.merge(cut.clear(total))
     return total if operator.around is None else times(operator.around.open_cells, total)
 
 
 _in_program = eqx.filter_jit(_applied)
+
+
+def _crossed(operator: Diffusion, extended: Array, cut: Cut) -> Array:
+    """Return what the entries of a beside the diagonal contribute to the result for an extended field."""
+    real = jnp.finfo(operator.network.faces[0].dtype).dtype
+    total = []
+    for (i, j), field in zip(itertools.combinations(range(len(cut.core)), 2), operator.cross):
+        weights = cut.split(field, {axis: cells + 2 for axis, cells in enumerate(cut.core)})
+        total.append(_mixed(operator.geometry, cut, i, j, weights, extended, real))
+        total.append(_mixed(operator.geometry, cut, j, i, weights, extended, real))
+    return sum(total[1:], total[0])
 
 
 def _mixed(geometry: Geometry, cut: Cut, i: int, j: int, weights: Array, extended: Array, real: Any) -> Array:
@@ -312,27 +318,39 @@ def _source(operator: Diffusion, values: tuple[tuple[Any, Any], ...]) -> Array:
     network, geometry, dec = operator.network, operator.geometry, operator.decomposition
     cut, dtype = network.cut(local=False), network.faces[0].dtype
     real = jnp.finfo(dtype).dtype
-    total = Placed(dec)(jnp.zeros(dec.shape, dtype))
+    total = none = Placed(dec)(jnp.zeros(dec.shape, dtype))
     for axis, (pair, conditions, faces) in enumerate(zip(values, geometry.conditions, network.pairs(cut))):
         for wall, (given, kind) in enumerate(zip(pair, conditions or ())):
             if isinstance(given, int | float) and given == 0:
                 continue
             coefficient = geometry.robin[axis][wall]
             numbers = cut.numbers(axis)
-            at_wall = jnp.asarray(numbers == wall * (dec.shape[axis] - 1), real)
-            line = cut.line(at_wall, axis)
+            line = cut.line(jnp.asarray(numbers == wall * (dec.shape[axis] - 1), real), axis)
             if kind == "neumann":
                 others = [other for other in range(dec.ndim) if other != axis]
                 weight = scaled(geometry.volumes(others, cut, real), line / geometry.mean_width(axis, real))
-                weight = weight * jnp.ones_like(cut.split(total), real)
+                weight = weight * jnp.ones_like(cut.split(none), real)
                 if operator.around is not None:
                     weight = weight * operator.around.sides(axis, cut)[wall]
             else:
                 weight = line.astype(dtype) * faces[wall]
                 weight = weight if coefficient is None else weight / jnp.asarray(coefficient, dtype)
-            term = times(cut.merge(weight), _at_wall(dec, axis, given, dtype))
+            there = _at_wall(dec, axis, given, dtype)
+            term = times(cut.merge(weight), there)
+            if operator.cross and kind == "dirichlet":
+                # The slopes beside the wall take u at the wall for zero. What its values contribute is missing.
+                beside_wall = times(cut.merge(line.astype(dtype) * jnp.ones_like(cut.split(none))), there)
+                at_wall = _shifted(network.extended(beside_wall, cut), cut, axis, 1 if wall else -1)
+                term -= cut.merge(cut.clear(_crossed(operator, at_wall, cut)))
             total = aligned(total, term).astype(term.dtype) + term
     return total
+
+
+def _shifted(extended: Array, cut: Cut, axis: int, by: int) -> Array:
+    """Return extended blocks, shifted by one cell along a grid axis."""
+    cells, place = cut.core[axis] + 2, extended.ndim + cut.position(axis)
+    kept = cut.slice(extended, axis, 0, cells - 1) if by > 0 else cut.slice(extended, axis, 1, cells)
+    return jnp.pad(kept, [((int(by > 0), int(by < 0)) if other == place else (0, 0)) for other in range(extended.ndim)])
 
 
 @eqx.filter_jit

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import finite_volume
+from decompops import finite_volume, solve
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 from helpers import assert_close, finite_difference, make_mesh, random_field, thinned
@@ -171,6 +171,27 @@ def test_source():
     assert_close(dec.gather(operator(u)), dec.gather(operator.source(*values)), rtol=1e-12)
     batch = operator.source((np.stack([values[0][0]] * 2), 0.0), None, None)
     assert_close(dec.gather(batch)[1], dec.gather(operator.source((values[0][0], 0), None, None)))
+
+
+@pytest.mark.parametrize("sizes", [(1,), (3, 2)])
+def test_source_for_a_tensor(sizes):
+    """The slopes beside a wall see the values there, also across the other walls and in other blocks."""
+    errors = []
+    for n in (16, 32):
+        dec = dops.Decomposition(make_mesh(sizes), shape=(n, n), box=dops.Box(1.0), pad=True)
+        points = (np.arange(n) + 0.5) / n
+        x, y = np.meshgrid(points, points, indexing="ij")
+        one, cross, slope = np.ones((n, n)), 0.9 * np.sin(6 * x + 5 * y), 0.9 * np.cos(6 * x + 5 * y)
+        operator = finite_volume.Diffusion(dec, np.array([[one, cross], [cross, one]]), boundary="dirichlet")
+        constant = operator(dec.shard(2 * one)) - operator.source((2.0, 2.0), (2.0, 2.0))
+        np.testing.assert_allclose(dec.gather(constant), 0, atol=1e-9)
+
+        u = np.exp(x - y)  # ∇·(a ∇u) = u (2 - 2 cross + (5 - 6) slope)
+        given = operator.source((np.exp(-points), np.exp(1 - points)), (np.exp(points), np.exp(points - 1)))
+        b = dec.shard(-u * (2 - 2 * cross - slope)) + given
+        errors.append(np.abs(dec.gather(solve.CG(operator, rtol=1e-10)(b)) - u).max())
+    assert errors[0] < 0.01
+    assert errors[0] / errors[1] > 3
 
 
 def error(kind: str, boundary: str, n: int, *, stretched: bool) -> float:
