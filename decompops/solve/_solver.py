@@ -134,12 +134,14 @@ class AbstractSolver(AbstractOperator):
         """
 
     def __call__(self, x: Shaped[Array | np.ndarray, "*field"], *, key: Any = None) -> Shaped[Array, "*result"]:
-        solution = self.solve(x)
-        reason = known(solution.reason)
         if self.if_unconverged == "return":
-            return solution.value
-        if isinstance(reason, Tracer):
-            return _lost(self._fields, ~solution.converged, solution.value)
+            return self.solve(x).value
+        traced = [leaf for leaf in jax.tree.leaves((self, x)) if isinstance(leaf, Tracer)]
+        lose = any(self.if_unconverged == "raise" or isinstance(known(leaf), Tracer) for leaf in traced)
+        solution = self._solution(x, None, lose=lose)
+        if isinstance(known(solution.reason), Tracer):
+            # With `lose`, the value says it itself. Else the operator is a function with traced arrays.
+            return solution.value if lose else _lost(self._fields, ~solution.converged, solution.value)
         found = jax.tree.map(known, solution)
         if text := problem(self.title, self.needs, found):
             if self.if_unconverged == "raise":
@@ -160,12 +162,20 @@ class AbstractSolver(AbstractOperator):
 
         **Returns:** a `Solution`.
         """
+        return self._solution(b, guess, lose=False)
+
+    def _solution(self, b: Any, guess: Any, *, lose: bool) -> Solution:
+        """Return what `solve` returns; with `lose`, with NaN if the solver has not converged.
+
+        JAX maps the `reason` of a solution with its derivatives (`vmap(jvp)`, so `jax.jacfwd`), but not the value. So
+        the value may not depend on the reason outside of `custom_linear_solve`.
+        """
         check_global("b", self.decomposition.mesh_axes, "Call the solver outside of the `shard_map`")
         keep_if_traced(self, b)
         b = self._placed("b", b)
         if guess is not None:
             guess = self._placed("guess", guess).astype(b.dtype)
-        return Solution(*_solved(self, b, guess))
+        return Solution(*_solved(self, b, guess, lose))
 
     def local(self, block: Shaped[Array, "*field"]) -> Shaped[Array, "*result"]:
         raise ValueError(
@@ -239,7 +249,7 @@ class AbstractSolver(AbstractOperator):
 
 
 @functools.partial(in_one_program, has_loop=True)
-def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Array, Array, Array, Array]:
+def _solved(solver: AbstractSolver, b: Array, guess: Array | None, lose: bool) -> tuple[Array, Array, Array, Array]:
     """Return the solution, the relative residuals, the number of steps, and the reason, for a `b` in its place."""
     operator, precondition, fields = solver.operator, solver.preconditioner or (lambda r: r), solver._fields
     b = _fitting(operator, b)
@@ -283,8 +293,8 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None) -> tuple[Arra
         x, *found = iterate(system, solver.cycle, b, norm)
         reason = found[-1]
         # A derivative has no `Solution` that tells why its solver has ended.
-        is_lost = is_derivative & (reason != Reason.CONVERGED.value) & (solver.if_unconverged != "return")
-        is_lost |= reason == Reason.NOT_FINITE.value
+        may_be_lost = jnp.ones_like(is_derivative) if lose else is_derivative & (solver.if_unconverged != "return")
+        is_lost = may_be_lost & (reason != Reason.CONVERGED.value) | (reason == Reason.NOT_FINITE.value)
         return (fields.select(is_lost, jnp.nan, projected(fields.times(size, x))), pair[1]), tuple(found)
 
     # In JAX 0.12, pyright infers that `custom_linear_solve` never returns.
