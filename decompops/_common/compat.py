@@ -126,25 +126,6 @@ def saving_nothing(function: Callable, *, prevent_cse: bool = True) -> Callable:
     return jax.checkpoint(function, prevent_cse=prevent_cse)
 
 
-@jax.custom_jvp
-def together(x: Any, y: Any) -> tuple[Any, Any]:
-    """Return `x` and `y`, whose axes are the first ones of `x`. If `x` has a derivative, so has `y`, maybe zero."""
-    # In JAX 0.10, `optimization_barrier` does so, too. In JAX 0.12 it leaves out zero derivatives, and then JAX
-    # cannot transpose the derivative of `custom_linear_solve`: an `AssertionError` (no issue known). Remove this when
-    # tests/solve/test_derivatives.py passes without it.
-    return x, y
-
-
-@together.defjvp
-def _together_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
-    x, y = tangents
-    # For JAX, this zero depends on `x`. XLA removes the sum, whose terms are the constant zero.
-    # XLA (JAX 0.10 and 0.12) stops the process where it folds the real part of such a sum of complex numbers.
-    parts = x.real
-    nothing = jnp.sum(jnp.where(False, parts, jnp.zeros_like(parts)), axis=tuple(range(y.ndim, x.ndim)))
-    return together(*primals), (x, y + nothing.astype(y.dtype))
-
-
 def count_up_to(bounds: tuple[float, ...], k: Array) -> Array:
     """Count how many of the increasing `bounds` are at most `k`: `jnp.searchsorted(bounds, k, side="right")`."""
     # In a `shard_map` over some, but not all axes of an Auto mesh, `searchsorted` of an array that varies over these

@@ -14,10 +14,9 @@ from .._common.broadcast import aligned
 from .._common.check import check_number
 from .._common.host import device_array
 from .._operator.transform import AbstractTransform
-from ..spectral import _vector
+from ..spectral import _vector, mean_square
 from ..spectral._check import check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
-from ..spectral._mean_square import mean_square
 from ..spectral._modes import Components
 from ._equation import AbstractEquation, Time
 

@@ -16,7 +16,6 @@ from jax.core import Tracer
 from jaxtyping import Inexact, Shaped
 
 from .._common.check import check_count, check_number
-from .._common.compat import together
 from .._common.host import device_array
 from .._common.placement import known
 from .._common.remember import in_one_program, keep_if_traced
@@ -267,27 +266,26 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None, lose: bool) -
         start = start if fields.open_cells is None else fields.clear(start)
         right = projected(right - sharded_like(operator(start), b))
 
-    # The scale is part of the system, as a second unknown that equals itself. The systems of derivatives have another
-    # scale. There, the second unknown is zero, because it has no derivative. JAX transposes a system only if all of its
-    # unknowns have derivatives, zero or not: `together` gives them to both.
-    def apply(pair: tuple[Array, Array]) -> tuple[Array, Array]:
-        return together(sharded_like(operator(pair[0]), b), pair[1])
+    of_solution = lax.stop_gradient(right)
 
-    def solve(operator: Callable, precondition: Callable, pair: tuple[Array, Array]) -> tuple:
-        b, scale = projected(fields.clear(pair[0])), pair[1]
-        fitted = lambda function: lambda x: sharded_like(fields.clear(function(x)), b)
-        size, is_derivative = fields.size(b), scale == 0
+    def solve(operator: Callable, precondition: Callable, given: Array) -> tuple:
+        # The systems of derivatives have other right-hand sides, and their residuals are relative to these.
+        differs = (given != of_solution).astype(given.real.dtype)
+        is_derivative = fields.dots((differs, differs))[0] > 0
+        b = projected(fields.clear(given))
+        size = fields.size(b)
         b = fields.times(
             1 / size, b
         )  # The system is linear, and products of its fields must neither overflow nor vanish.
         norm = fields.norm(b)
-        scale = jnp.where(is_derivative, norm, scale / size)
+        relative = jnp.where(is_derivative, norm, scale / size)
+        fitted = lambda function: lambda x: sharded_like(fields.clear(function(x)), b)
         system = System(
             **vars(fields),
             apply=fitted(operator),
             precondition=fitted(precondition),
-            scale=scale,
-            target=solver.rtol * scale + solver.atol / size,
+            scale=relative,
+            target=solver.rtol * relative + solver.atol / size,
             max_steps=solver.max_steps,
         )
         x, *found = iterate(system, solver.cycle, b, norm)
@@ -295,19 +293,18 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None, lose: bool) -
         # A derivative has no `Solution` that tells why its solver has ended.
         may_be_lost = jnp.ones_like(is_derivative) if lose else is_derivative & (solver.if_unconverged != "return")
         is_lost = may_be_lost & (reason != Reason.CONVERGED.value) | (reason == Reason.NOT_FINITE.value)
-        return (fields.select(is_lost, jnp.nan, projected(fields.times(size, x))), pair[1]), tuple(found)
+        return fields.select(is_lost, jnp.nan, projected(fields.times(size, x))), tuple(found)
 
     # In JAX 0.12, pyright infers that `custom_linear_solve` never returns.
     with mesh_of_type(b):
         solution: Any = lax.custom_linear_solve(
-            apply,
-            together(right, scale),
-            lambda _, pair: solve(operator, precondition, pair),
-            lambda _, pair: solve(_transposed(operator, b), _transposed_preconditioner(precondition, b), pair),
+            lambda x: sharded_like(operator(x), b),
+            right,
+            lambda _, given: solve(operator, precondition, given),
+            lambda _, given: solve(_transposed(operator, b), _transposed_preconditioner(precondition, b), given),
             has_aux=True,
         )
-    (x, _), found = solution
-    residuals, iterations, reason = found
+    x, (residuals, iterations, reason) = solution
     reason = jnp.where(incompatible, Reason.INCOMPATIBLE.value, reason)
     return _lost(fields, incompatible, projected(start + x)), residuals, iterations, reason
 
