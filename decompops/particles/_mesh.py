@@ -184,6 +184,7 @@ class ParticleMesh(eqx.Module):
         to `density`. Call `check`, which raises `ValueError` if the capacity was too small.
 
         **Raises:** `ValueError` if `density` is negative or not finite. If it is traced, `overflows` is true instead.
+        `TypeError` if it holds integers.
         """
         density = _inexact("density", device_array(density))
         if not isinstance(density, Tracer) and not jnp.all((density >= 0) & jnp.isfinite(density)):
