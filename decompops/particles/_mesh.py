@@ -36,8 +36,9 @@ class ParticleMesh(eqx.Module):
     """Particles and a grid on the same devices: each particle is on the device that owns its cell.
 
     Point `i` of the grid has the coordinate `i * spacing`, and a particle with the coordinate `x` is in the cell
-    `floor(x / spacing)`. Along a periodic axis, positions may have any value: they are taken modulo the length of the
-    box. Along an open axis, particles may leave the box; the outermost cells own them, and they deposit nothing there.
+    `floor(x / spacing)`. Along a periodic axis, positions are taken modulo the length of the box, and may lie outside
+    of it, as long as their rounding errors are less than a cell. Along an open axis, particles may leave the box; the
+    outermost cells own them, and they deposit nothing there.
 
     !!! example
 
