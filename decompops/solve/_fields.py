@@ -92,8 +92,11 @@ class Fields:
         """
         absolute = jnp.abs(field)
         (total,) = self.dots((jnp.ones_like(absolute), absolute))
-        total = jnp.where((total > 0) & jnp.isfinite(total), total, 1)
-        return jnp.ldexp(jnp.ones_like(total), jnp.frexp(total)[1])
+        limits = jnp.finfo(total.dtype)
+        total = jnp.where((total > 0) & jnp.isfinite(total), jnp.maximum(total, limits.tiny), 1)
+        # Without its fraction, a number is a power of two. `jnp.frexp` and `jnp.ldexp` lose the mesh in types.
+        fraction = np.asarray(2**limits.nmant - 1, f"uint{limits.bits}")
+        return lax.bitcast_convert_type(lax.bitcast_convert_type(total, fraction.dtype) & ~fraction, total.dtype)
 
     def norm_of_any_size(self, field: Array) -> Array:
         """Return the norm of each field of the batch, by two all-reduces."""

@@ -16,6 +16,7 @@ from jaxtyping import Shaped
 from .._common.host import device_array
 from .._common.placement import place_field
 from .._common.primes import has_prime_above
+from .._common.sharding import mesh_in_context
 from .._core.layout import check_global
 from .._operator.transform import AbstractTransform
 from . import _vector
@@ -113,7 +114,7 @@ def _bispectrum(
     dtype = jnp.finfo(spectrum.dtype).dtype
     k, table = _vector.length(fft.wavenumbers(dtype=dtype)), jnp.asarray(rounded_down(bounds, dtype), dtype)
     inside = fft.separable([np.ones(n) for n in fft.out_layout.true_shape], dtype=dtype)
-    one = place_field(inside + jnp.zeros_like(k), fft.decomposition.mesh, fft.out_layout.blocks, ())
+    one = place_field(inside + jnp.zeros_like(k), mesh_in_context(fft.decomposition.mesh), fft.out_layout.blocks, ())
     # The third shell costs no transform, so that all bins with the same first two shells are computed at once.
     pairs = sorted({(i, j) for i, j, _ in triangles})
 
