@@ -162,10 +162,10 @@ def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -
 
 
 def _cut_without_a_program(x: Array, sharding: NamedSharding) -> Array | np.ndarray:
-    """Return a view of `x` by NumPy if `x` lies whole on one CPU device, else `x`.
+    """Return `x` as a NumPy array, which shares its memory, if all of `x` lies on one CPU device; otherwise `x` itself.
 
-    For each shape, JAX would compile a program that cuts such an array into blocks. It cuts a host array without one,
-    and blocks that are contiguous share its memory.
+    JAX compiles a program to cut an array on a device into blocks, one program for each shape. To cut a NumPy array, it
+    needs no program, and contiguous blocks are not even copied.
     """
     if (
         isinstance(x, Tracer)

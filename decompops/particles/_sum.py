@@ -31,5 +31,5 @@ def mean(home: Home, p: Particles, values: Array, caller: Caller) -> Array:
     """Return the mean of `values` over all particles. See `ParticleMesh.mean`."""
     dtype = values.dtype if jnp.issubdtype(values.dtype, jnp.inexact) else jnp.zeros(()).dtype
     total = summed(home, p, values.astype(wide(dtype)), caller)
-    # There may be more particles than integers of 32 bits, or numbers in half precision, can count.
+    # The number of particles may be too large for an integer of 32 bits, and for half precision.
     return (total / jnp.sum(p.counts.astype(total.dtype))).astype(dtype)

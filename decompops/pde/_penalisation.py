@@ -17,7 +17,7 @@ from .._common.host import device_array
 from .._operator.placed import Placed
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
-from ..spectral._check import check_fft
+from ..spectral._check import check_fft, varying_axes
 from ..spectral._dealiasing import AbstractDealiasing, Truncate, check_dealiasing
 from ..spectral._modes import slope_axes
 from ._equation import Time
@@ -163,9 +163,8 @@ class Penalisation(AbstractProducts):
 
     def _thickness(self, like: Array) -> Array:
         grid = self.products
-        sides = list(zip(grid.box_lengths, grid.decomposition.shape))
-        # Nothing varies along an axis of one cell, so its length does not count.
-        cells = [_vector.cast(length, like) / n for length, n in [side for side in sides if side[1] > 1] or sides]
+        lengths, shape = grid.box_lengths, grid.decomposition.shape
+        cells = [_vector.cast(lengths[axis], like) / shape[axis] for axis in varying_axes(shape)]
         return _vector.cast(self.width, like) * functools.reduce(jnp.maximum, cells)
 
     def _pull(self, u: Array) -> Array:

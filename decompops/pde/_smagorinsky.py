@@ -12,7 +12,7 @@ from .._common.box import Number
 from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
-from ..spectral._check import check_fft, of_transformed
+from ..spectral._check import check_fft, of_transformed, varying_axes
 from ..spectral._dealiasing import AbstractDealiasing, Truncate
 from ..spectral._modes import Components
 from ._equation import Time
@@ -69,7 +69,6 @@ class Smagorinsky(AbstractProducts):
         if self.width is not None:
             return self.width
         shape, lengths = check_fft(self.fft), self.fft.box_lengths
-        sides = list(zip(of_transformed(self.fft, lengths), of_transformed(self.fft, shape)))
-        # Nothing varies along an axis of one cell, so its length does not count.
-        cells = [length / n for length, n in [side for side in sides if side[1] > 1] or sides]
+        lengths, shape = of_transformed(self.fft, lengths), of_transformed(self.fft, shape)
+        cells = [lengths[axis] / shape[axis] for axis in varying_axes(shape)]
         return math.prod(cells[1:], start=cells[0]) ** (1 / len(cells))

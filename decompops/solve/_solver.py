@@ -139,7 +139,8 @@ class AbstractSolver(AbstractOperator):
         lose = any(self.if_unconverged == "raise" or isinstance(known(leaf), Tracer) for leaf in traced)
         solution = self._solution(x, None, lose=lose)
         if isinstance(known(solution.reason), Tracer):
-            # With `lose`, the value says it itself. Else the operator is a function with traced arrays.
+            # With `lose`, the value is already NaN where the solver has not converged. Without `lose`, only the result
+            # is traced: the operator is a function that closes over traced arrays.
             return solution.value if lose else _lost(self._fields, ~solution.converged, solution.value)
         found = jax.tree.map(known, solution)
         if text := problem(self.title, self.needs, found):
@@ -269,14 +270,14 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None, lose: bool) -
     of_solution = lax.stop_gradient(right)
 
     def solve(operator: Callable, precondition: Callable, given: Array) -> tuple:
-        # The systems of derivatives have other right-hand sides, and their residuals are relative to these.
+        # The systems of derivatives have other right-hand sides, and their residuals are relative to these. If one has
+        # the same right-hand side, it has the same scale.
         differs = (given != of_solution).astype(given.real.dtype)
         is_derivative = fields.dots((differs, differs))[0] > 0
         b = projected(fields.clear(given))
         size = fields.size(b)
-        b = fields.times(
-            1 / size, b
-        )  # The system is linear, and products of its fields must neither overflow nor vanish.
+        # The system is linear, so it may be scaled. Products of fields must neither overflow nor vanish.
+        b = fields.times(1 / size, b)
         norm = fields.norm(b)
         relative = jnp.where(is_derivative, norm, scale / size)
         fitted = lambda function: lambda x: sharded_like(fields.clear(function(x)), b)

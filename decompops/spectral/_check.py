@@ -98,6 +98,11 @@ def points_of_others(fft: AbstractTransform) -> int:
     return math.prod(n for axis, n in enumerate(check_fft(fft)) if axis not in fft.transformed)
 
 
+def varying_axes(shape: Sequence[int]) -> list[int]:
+    """Return the axes of more than one cell. Nothing varies along other axes, so their lengths mean nothing."""
+    return [axis for axis, n in enumerate(shape) if n > 1] or list(range(len(shape)))
+
+
 def of_transformed(fft: AbstractTransform, values: Sequence[_T]) -> tuple[_T, ...]:
     """Return the entries of `values` for the axes that `fft` transforms. `values` has one entry for each grid axis."""
     return tuple(values[axis] for axis in fft.transformed)

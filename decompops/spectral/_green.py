@@ -235,10 +235,11 @@ def screened_symbol(axes: int, squared: Array, q: Array, reach: Number) -> Array
 
 
 def _screened_mean(axes: int, x: Array) -> Array:
-    """Return `screened_symbol` at the wavenumber zero on two or three axes, for `reach` one and the screening x.
+    """Return `screened_symbol` on two or three axes at the wavenumber zero, for `reach = 1` and `q = x`.
 
-    For small x, the terms of the general form would cancel. So a power series takes its place, for K1 that of NIST's
-    Digital Library of Mathematical Functions, 10.31.1.
+    For small x, the terms of the general form cancel each other. So below x = 1, this function adds up a power series.
+
+    Source of the series of K1: NIST, Digital Library of Mathematical Functions, equation 10.31.1.
     """
     near, far = jnp.minimum(x, 1), jnp.maximum(x, 1)
     if axes == 3:
