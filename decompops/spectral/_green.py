@@ -23,7 +23,7 @@ from .._common.sharding import axes_to_map, map_blocks
 from .._operator.transform import coordinates_along
 from .._plan.doubled import lines_plan
 from .._plan.route import divided_blocks
-from ._bessel import j0, j1, k0, k1
+from ._bessel import above, below, j0, j1, k0, k1, polynomial, without_pole
 from ._kernel_lines import KernelLines, mirrored
 from ._kernel_pieces import free_axis, in_pieces
 from ._kernels import AbstractKernel
@@ -238,23 +238,12 @@ def _screened_mean(axes: int, x: Array) -> Array:
     """Return `screened_symbol` on two or three axes at the wavenumber zero, for `reach = 1` and `q = x`.
 
     For small x, the terms of the general form cancel each other. So below x = 1, this function adds up a power series.
-
-    Source of the series of K1: NIST, Digital Library of Mathematical Functions, equation 10.31.1.
     """
-    near, far = jnp.minimum(x, 1), jnp.maximum(x, 1)
+    near, far = below(x, 1.0), above(x, 1.0)
     if axes == 3:
         terms = [(-1.0) ** n * (n + 1) / math.factorial(n + 2) for n in range(20)]
-        return jnp.where(x < 1, _polynomial(terms, near), (1 - (1 + far) * jnp.exp(-far)) / far**2)
-    factors = [1 / (math.factorial(n) * math.factorial(n + 1)) for n in range(10)]
-    harmonic = [sum(1 / i for i in range(1, n + 1)) for n in range(11)]
-    rest = [factors[n] * (harmonic[n] + harmonic[n + 1] - 2 * np.euler_gamma) / 4 for n in range(10)]
-    square = near * near / 4
-    series = _polynomial(rest, square) - jnp.log(jnp.where(x > 0, near, 1) / 2) / 2 * _polynomial(factors, square)
-    return jnp.where(x < 1, series, (1 - far * k1(far)) / far**2)
-
-
-def _polynomial(coefficients: Sequence[float], x: Array) -> Array:
-    return functools.reduce(lambda total, one: total * x + float(one), reversed(coefficients), jnp.zeros_like(x))
+        return jnp.where(x < 1, polynomial(terms, near), (1 - (1 + far) * jnp.exp(-far)) / far**2)
+    return jnp.where(x < 1, without_pole(near, 1, 1) / 4, (1 - far * k1(far)) / far**2)
 
 
 def sinc(x: Array) -> Array:
