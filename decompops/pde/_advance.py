@@ -69,7 +69,8 @@ def advance_controlled(
         new, taken, proposal = control.step(solver, cast(t, u) + since, u, h, most, args)
         taken, proposal = cast(taken, u), cast(proposal, u)
         rejected = taken == 0
-        short = ~(proposal > smallest)
+        # The first step may be as short as the user likes, if the next steps become longer.
+        short = ~((proposal > smallest) | (proposal > h))
         # The state of a rejected step need not be finite: the step is tried again with a smaller length, unless this
         # length is too small.
         finite = is_finite(solver, new) | (rejected & ~short)

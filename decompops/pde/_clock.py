@@ -49,13 +49,11 @@ class Clock:
         if not (math.isfinite(start) and math.isfinite(end) and end >= start):
             raise ValueError(f"`t_end` must be a finite time not before `t`, {start!r}; got {end!r}.")
         length = end - start if interval is None else float(interval)
-        if end == start:
-            return Clock(start, length, 0, dt)
-        intervals = count(end - start, length)
+        intervals = 0 if end == start else count(end - start, length)
         if intervals is None:
             raise ValueError(f"`interval` must divide the time from {start!r} to {end!r}; got {length!r}.")
-        if dt is None:
-            return Clock(start, length, intervals, None)
+        if dt is None or length == 0:
+            return Clock(start, length, intervals, dt)
         steps = count(length, dt)
         if steps is None:
             near = length / max(1, math.ceil(length / dt * (1 - ROUNDING))) if dt > 0 else length

@@ -19,7 +19,7 @@ class Observed:
             raise TypeError(f"`observe` must be a function of (t, u) or None; got {observe!r}.")
         self._observe = None if observe is None else eqx.filter_jit(observe)
         self._everywhere = NamedSharding(mesh, PartitionSpec())
-        self._tree = None
+        self._tree: Any = None
         self._leaves: list[list[np.ndarray]] = []
 
     def add(self, t: float, u: Array) -> None:
@@ -37,6 +37,14 @@ class Observed:
     def leaves(self) -> list[np.ndarray]:
         """The leaves of the results, which a checkpoint saves."""
         return [np.stack(values) for values in zip(*self._leaves)]
+
+    @property
+    def names(self) -> list[str]:
+        """The place of each leaf in the results, such as `['energy']`."""
+        if self._tree is None:
+            return []
+        paths = jax.tree_util.tree_leaves_with_path(jax.tree.unflatten(self._tree, [0] * self._tree.num_leaves))
+        return [jax.tree_util.keystr(path) for path, _ in paths]
 
     def like(self, count: int, u: Array) -> list[np.ndarray]:
         """Return arrays with the shapes and types that `leaves` has after `count` observations of states like `u`."""

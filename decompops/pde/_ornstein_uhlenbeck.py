@@ -41,7 +41,12 @@ BISECTIONS = 12
 
 
 def _words(key: Any) -> tuple[Any, Any]:
-    """Return the two words of a key: numbers that belong to no device, and that the description of a run contains."""
+    """Return the two words of a key: numbers that belong to no device, and that the description of a run contains.
+
+    `dataclasses.replace` passes the words of the old forcing.
+    """
+    if isinstance(key, tuple):
+        return key
     words = jax.random.key_data(threefry(check_key("key", key)))
     first, second = words if isinstance(words, Tracer) else np.asarray(words)
     return first, second

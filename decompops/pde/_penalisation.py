@@ -89,7 +89,7 @@ class Penalisation(AbstractProducts):
 
     def __check_init__(self):
         check_dealiasing("dealiasing", self.dealiasing)
-        ndim = len(check_fft(self.fft))
+        check_fft(self.fft)
         if self.components not in ("vector", "scalar"):
             raise ValueError(f'`components` must be "vector" or "scalar"; got {self.components!r}.')
         if (self.viscosity is None) == (self.time is None):
@@ -100,10 +100,8 @@ class Penalisation(AbstractProducts):
             value = getattr(self, name)
             if value is not None:
                 check_number(name, value, positive=True)
-        count = ndim if self.components == "vector" else 1
         if not (self.value is None or callable(self.value)):
-            if not isinstance(self.value, tuple) or len(self.value) != count:
-                raise ValueError(f"`value` must be a tuple of {count} numbers, or a function; got {self.value!r}.")
+            self._check_value(self.value, "be a tuple of {} numbers, or a function")
             for number in self.value:
                 check_number("value", number)
         if not callable(self.body):
@@ -157,6 +155,11 @@ class Penalisation(AbstractProducts):
         turn = lambda i, j: arms[i] * pull[j] - arms[j] * pull[i]
         return self._integral(turn(0, 1) if ndim == 2 else _vector.stack((turn(1, 2), turn(2, 0), turn(0, 1)), ndim))
 
+    def _check_value(self, value: Any, rule: str) -> None:
+        count = self.fft.decomposition.ndim if self.components == "vector" else 1
+        if not isinstance(value, tuple) or len(value) != count:
+            raise ValueError(f"`value` must {rule.format(count)}; got {value!r}.")
+
     @property
     def _slopes(self) -> tuple[tuple[int, ...], ...]:
         return slope_axes(self.components, self.fft.decomposition.ndim)
@@ -174,6 +177,9 @@ class Penalisation(AbstractProducts):
         mask, value = self.mask(real), self.value
         if callable(value):
             value = value(*self.products.coordinates(dtype=real))
+            if isinstance(value, list) or getattr(value, "ndim", 0) > 0:
+                value = tuple(value)
+            self._check_value(value, "return a tuple of {} numbers or arrays")
         if value is not None:
             target = [jnp.broadcast_to(jnp.asarray(part, real), mask.shape) for part in value]
             field = field - aligned(_vector.stack(target, ndim) if self.components == "vector" else target[0], field)

@@ -86,4 +86,5 @@ class QuasiGeostrophic(AbstractEquation):
         squared = _vector.squared(self.wavenumbers(u))
         if self.deformation_radius is None:
             return _vector.inverse(squared)
-        return 1 / (squared + _vector.cast(self.deformation_radius, u) ** -2)
+        # The square of a very large radius has an inverse of zero in single precision: a rigid lid.
+        return _vector.inverse(squared + _vector.cast(self.deformation_radius, u) ** -2)

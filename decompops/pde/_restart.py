@@ -18,6 +18,7 @@ from ._integrator import History, state_of
 from ._observed import Observed
 
 
+NAMES = "observed"  # in the description of a run
 NUMBERS = ("steps", "intervals", "since", "done", "proposal")
 
 
@@ -49,6 +50,8 @@ def restored(
     number, found = _newest(checkpoints, structure, like, observed, description)
     position = Position(found["u"], **{name: found[name] for name in NUMBERS})
     saved = Clock(found["start"], found["interval"], position.intervals, found["dt"] or None)
+    if saved.interval == 0:  # A run that ended where it began, so that it has neither intervals nor steps.
+        saved = replace(saved, interval=clock.interval, dt=clock.dt)
     if saved.start != clock.start or (interval is not None and saved.interval != clock.interval):
         raise ValueError(
             f"`t` and `interval` must be as in the run saved in {folder}, {saved.start!r} and {saved.interval!r}; got "
@@ -70,7 +73,8 @@ def restored(
     if saved.dt != clock.dt:
         position = _with_other_steps(saved, clock, position, folder)
     observed.restore(found["observed"])
-    differences = changes(checkpoints.description(number) or description, description)
+    description = {**description, NAMES: observed.names}
+    differences = changes({NAMES: observed.names, **(checkpoints.description(number) or description)}, description)
     if differences and jax.process_index() == 0:
         warnings.warn(f"The run saved in {folder} continues differently: {'; '.join(differences)}.", stacklevel=4)
     return clock, position
@@ -124,6 +128,12 @@ def _read(
             "`observe` must return results of the same types and shapes as in the run saved in "
             f"{checkpoints.folder}, which has {list(known.values())} after {intervals} intervals; got "
             f"{list(wanted.values())}. Use another folder for `checkpoint`."
+        )
+    names = (checkpoints.description(number) or {}).get(NAMES, observed.names)
+    if names != observed.names:
+        raise ValueError(
+            f"`observe` must return results with the names of the run saved in {checkpoints.folder}, {names}; got "
+            f"{observed.names}. Use another folder for `checkpoint`."
         )
     return checkpoints.restore({**like, "observed": leaves}, {"u": structure}, number)
 

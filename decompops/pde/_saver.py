@@ -12,7 +12,7 @@ from .._core.structure import Structure
 from ..io import Checkpoints, Writer
 from ._clock import Clock, Position
 from ._observed import Observed
-from ._restart import restored, saved_tree
+from ._restart import NAMES, restored, saved_tree
 from ._stopping import Request
 
 
@@ -90,7 +90,8 @@ class Saver:
         # If a newer checkpoint was damaged, its number is not used again.
         number = max([position.steps, *(step + 1 for step in self._checkpoints.steps)])
         tree = saved_tree(clock, position, observed)
-        self._checkpoints.save(number, tree, {"u": self._structure}, description=self._description)
+        description = {**self._description, NAMES: observed.names}
+        self._checkpoints.save(number, tree, {"u": self._structure}, description=description)
         self._saved, self._last = (position.steps, clock.time(position)), time.monotonic()
 
     def after(self, clock: Clock, position: Position, steps: int, observed: Observed) -> None:

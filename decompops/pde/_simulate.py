@@ -71,7 +71,10 @@ class Snapshots:
 
     def __post_init__(self):
         check_count("every", self.every)
-        names = {str(self.path).format(i) for i in range(2)}
+        try:
+            names = {str(self.path).format(i) for i in range(2)}
+        except (IndexError, KeyError, ValueError):
+            names = set()
         if len(names) < 2:
             raise ValueError(
                 f"`path` must have a placeholder for a number, such as 'run/{{:06}}.zarr'; got {self.path!r}."
@@ -183,6 +186,9 @@ def simulate(
         raise TypeError(f"`write` must be a `Snapshots` or None; got {write!r}.")
     if not (callable(progress) or isinstance(progress, bool)):
         raise TypeError(f"`progress` must be True, False or a function of (t, t_end); got {progress!r}.")
+    for name, number in (("t", t), ("t_end", t_end), *([] if interval is None else [("interval", interval)])):
+        check_untraced(name, number, "simulate", "`solver.rollout`")
+        check_number(name, number)
     check_number("minutes", minutes, least=0)
     check_untraced("u", u, "simulate", "`solver.rollout`")
     carried = solver.start(u)
@@ -192,7 +198,7 @@ def simulate(
             f"`control` must be None for a multi-step method, whose steps all have the same length; got {control!r}. "
             f"For `{type(solver.equation).__name__}`, the one-step methods are {methods}."
         )
-    dt = float(solver.dt)
+    dt = float(solver.dt) if control is None else float(check_number("solver.dt", solver.dt, positive=True))
     clock = Clock.of(float(t), float(t_end), interval, None if control is not None else dt)
     position = Position(carried, 0, 0, 0.0, 0, dt)
     mesh: Any = solver.in_structure.layout.mesh

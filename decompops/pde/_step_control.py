@@ -48,8 +48,9 @@ class CFL(AbstractStepControl):
         `equation.speeds`: the velocity of a flow, and the sum of the velocity and the speed of waves in
         `Magnetohydrodynamics` and `ShallowWater`.
 
-    **Raises:** `ValueError` if `number` or `largest` is not positive. A simulation raises `ValueError` if `velocity` is
-    not given and the state of the equation has no velocity.
+    **Raises:** `ValueError` if `number` or `largest` is not positive, `TypeError` if one is not a real number. A
+    simulation raises `ValueError` if `velocity` is not given and the state of the equation has no velocity, or if the
+    result of `velocity` has another shape.
     """
 
     number: float = 0.5
@@ -57,9 +58,8 @@ class CFL(AbstractStepControl):
     velocity: Callable | None = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self):
-        for name in ("number", "largest"):
-            if not (isinstance(getattr(self, name), int | float) and getattr(self, name) > 0):
-                raise ValueError(f"`{name}` must be a positive number; got {getattr(self, name)!r}.")
+        check_number("number", self.number, positive=True)
+        _check_largest(self.largest)
 
     def step(
         self, solver: AbstractIntegrator, t: Time, u: Inexact[Array, "*state"], h: Number, most: Number, args: Any
@@ -80,6 +80,8 @@ class CFL(AbstractStepControl):
                 f"`velocity` must be given for `{type(equation).__name__}`, whose state has no velocity; got None. "
                 "Pass `CFL(velocity=...)`, a function from a state to the velocity on the grid."
             )
+        if self.velocity is not None:
+            fields = _checked_velocity(fields, transform)
         sizes = transform.box_lengths
         shape, stored = transform.decomposition.shape, transform.in_layout.shape
         rate: Any = 0.0
@@ -104,7 +106,8 @@ class ErrorControl(AbstractStepControl):
     - `atol`: the absolute tolerance of a step in the 2-norm of the state, a nonnegative number.
     - `largest`: the length of the longest step.
 
-    **Raises:** `ValueError` if a tolerance is negative, or if both tolerances are zero.
+    **Raises:** `ValueError` if a tolerance is negative, if both tolerances are zero, or if `largest` is not positive;
+    `TypeError` if an argument is not a real number.
     """
 
     rtol: float = 1e-5
@@ -114,6 +117,7 @@ class ErrorControl(AbstractStepControl):
     def __check_init__(self):
         check_number("rtol", self.rtol, least=0)
         check_number("atol", self.atol, least=0)
+        _check_largest(self.largest)
         if not self.rtol + self.atol > 0:
             raise ValueError(f"`rtol` or `atol` must be positive; got `rtol={self.rtol}` and `atol={self.atol}`.")
 
@@ -127,6 +131,7 @@ class ErrorControl(AbstractStepControl):
         norm = lambda x: jnp.sqrt(jnp.sum(solver.in_structure.layout.norm(x) ** 2))
         error = norm(new - whole.step(t, u, args)) / (2**order - 1)
         ratio = error / (self.atol + self.rtol * jnp.maximum(norm(u), norm(new)))
+        ratio = jnp.where(error == 0, 0, ratio)  # Where the state is zero, a relative tolerance is zero, too.
         # If the ratio is NaN, the step is rejected, and the next step is shorter.
         factor = jnp.clip(0.9 * jnp.maximum(ratio, 1e-10) ** (-1 / (order + 1)), 0.2, 5.0)
         factor = jnp.where(jnp.isfinite(ratio), factor, 0.2)
@@ -137,6 +142,24 @@ class ErrorControl(AbstractStepControl):
 def with_dt(solver: AbstractIntegrator, dt: Number) -> AbstractIntegrator:
     """Return the same integrator with the time step `dt`."""
     return eqx.tree_at(lambda solver: solver.dt, solver, dt)
+
+
+def _check_largest(largest: Any) -> None:
+    """Raise `ValueError` or `TypeError` unless `largest` is a positive number or infinite."""
+    if not (isinstance(largest, float) and largest == math.inf):
+        check_number("largest", largest, positive=True)
+
+
+def _checked_velocity(fields: Any, transform: Any) -> Array:
+    """Return the result of a user's `velocity`, or raise `ValueError` if it is not a velocity on the grid."""
+    wanted = (transform.decomposition.ndim, *transform.in_layout.shape)
+    if getattr(fields, "shape", ())[-len(wanted) :] != wanted:
+        got = f"shape {fields.shape}" if hasattr(fields, "shape") else repr(fields)
+        raise ValueError(
+            f"`velocity` must return an array of shape (*batch, {', '.join(map(str, wanted))}), the velocity on the "
+            f"grid; got {got}."
+        )
+    return fields
 
 
 def _spacing(points: np.ndarray, stored: int) -> np.ndarray:

@@ -22,11 +22,13 @@ class Wave(AbstractEquation):
     the linear part of the equation multiplies the waves `v ± i c |k| h` by `±i c |k|`. Integrators use these waves as
     coordinates, so `ETDRK` is exact for steps of any length. In the mean mode, k = 0, both waves would equal v. The
     coordinates of this mode are `v ± i h` instead, and integrators treat v as the nonlinear term of the equation for h.
+    Each step rounds h like `v / (c |k|)`. In single precision, use steps for which `c |k| dt` is not far below one.
 
     **Arguments:**
 
     - `fft`: the transform, built with a `shape`, and with `real=True` if the fields are real.
-    - `speed`: c, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it.
+    - `speed`: c, a nonnegative number. It may be traced, so that JAX can differentiate with respect to it. At c = 0,
+        only first derivatives are right.
 
     **Raises:** the errors of `AbstractEquation`; `ValueError` or `TypeError` for an invalid `speed`.
     """
@@ -65,4 +67,6 @@ class Wave(AbstractEquation):
         return _vector.with_zeros(_vector.stack((jnp.where(mean, rate, 0),), ndim), 1, ndim)
 
     def _frequency(self, u: Array) -> Array:
-        return _vector.cast(self.speed, u) * _vector.length(self.wavenumbers(u))
+        frequency = _vector.cast(self.speed, u) * _vector.length(self.wavenumbers(u))
+        # The solution is an even function of c, so its derivative at c = 0 is zero. `where` makes it so.
+        return jnp.where(frequency == 0, 0, frequency)

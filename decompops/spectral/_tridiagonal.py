@@ -61,21 +61,30 @@ def tridiagonal_solve(
 
     **Returns:** the solution, of the shape and dtype of `b`.
 
-    **Raises:** `ValueError` if `b` does not have the `axis`, or if a coefficient does not broadcast against `b`.
+    **Raises:** `ValueError` if `b` does not have the `axis`, or if a coefficient does not broadcast against `b`;
+    `TypeError` if `b` is neither real nor complex floating point, or if a coefficient is complex.
 
     **Source:** Golub and Van Loan, Matrix Computations (2013), section 4.3.6; for row sums, Alfa, Xue and Ye, Math.
     Comp. 71 (2002).
     """
-    b, ndim = jnp.asarray(b), b.ndim
+    b = jnp.asarray(b)
+    ndim = b.ndim
+    if not jnp.issubdtype(b.dtype, jnp.inexact):
+        raise TypeError(f"`b` must be an array of a floating-point or complex dtype; got dtype {b.dtype}.")
     if not -ndim <= axis < ndim:
         raise ValueError(f"`axis` must be an axis of `b`, from {-ndim} to {ndim - 1}; got {axis}.")
     # The axis is counted from the end, because `vmap` adds axes in front.
     axis, dtype = axis % ndim - ndim, jnp.finfo(b.dtype).dtype
+    if b.shape[axis] == 0:
+        return b
     coefficients = []
     for name, values in (("lower", lower), ("diagonal", diagonal), ("upper", upper)):
+        values = jnp.asarray(values)
+        if jnp.iscomplexobj(values):
+            raise TypeError(f"`{name}` must be real; got dtype {values.dtype}.")
         if values.ndim > ndim or any(n not in (1, m) for n, m in zip(values.shape[::-1], b.shape[::-1])):
             raise ValueError(f"`{name}` must broadcast against `b` of shape {b.shape}; got shape {values.shape}.")
-        coefficients.append(jnp.expand_dims(jnp.asarray(values, dtype), tuple(range(ndim - values.ndim))))
+        coefficients.append(jnp.expand_dims(values.astype(dtype), tuple(range(ndim - values.ndim))))
     lower, sums, upper = coefficients
     cell = along(jnp.arange(b.shape[axis], dtype=np.int32), axis, ndim)
     lower = jnp.where(cell == 0, jnp.zeros((), dtype), lower)

@@ -239,6 +239,13 @@ def test_rossby_waves_are_exact_in_one_step():
         assert_close(after(equation, wave(0.0), 4.0, 1), wave(4.0), 1e-11)
 
 
+def test_a_very_large_deformation_radius_is_a_rigid_lid():
+    """In single precision, the inverse of its square is zero."""
+    f = random_field((12, 9)).astype(np.float32)
+    lid, wide = (pde.QuasiGeostrophic(transform((12, 9), (2,)), 0.1, 2.5, radius) for radius in (None, 1e25))
+    assert_close(rate(wide, f), np.asarray(rate(lid, f)), 1e-6)
+
+
 def test_inertia_gravity_waves_and_a_geostrophic_balance():
     """Small waves have the frequency `√(f² + g H k²)`. A jet along x in geostrophic balance does not change."""
     shape, (x, y) = (12, 9), grid((12, 9))

@@ -238,5 +238,8 @@ def test_errors(plain):
         body.torque(u, (1.0, 2.0, 3.0))
     with pytest.raises(ValueError, match="`Penalisation` and the state u must have the same transform"):
         body.force(u[0])
+    for value in (lambda x, y: (x,), lambda x, y: (x, x, x), lambda x, y: 1.0):
+        with pytest.raises(ValueError, match="`value` must return a tuple of 2 numbers or arrays; got "):
+            pde.Penalisation(fft, disc, time=0.1, value=value).force(u)
     with pytest.raises(ValueError, match="`forcing` must have the `fft` and the `dealiasing` of its equation"):
         pde.NavierStokes(fft, 0.1, forcing=body, dealiasing=None)

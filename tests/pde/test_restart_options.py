@@ -172,3 +172,34 @@ def test_other_bases_and_dtypes_are_refused(tmp_path):
             start(dops.Transform(make_mesh((2,)), bases=bases, **options), complex)
     with pytest.raises(ValueError, match=r"`u` must have the dtype .*'complex128'.*; got .*'complex64'"):
         start(walls, np.complex64)
+
+
+@pytest.mark.parametrize("method", [pde.ETDRK, pde.SBDF])
+@pytest.mark.parametrize("interval", [None, 0.3])
+def test_a_run_of_no_time_continues(tmp_path, method, interval):
+    """Such a run saves its state at the beginning, with or without an interval."""
+    solver = make(method=method, order=2)
+    u = solver.equation.state(solver.equation.fft.decomposition.shard(field()))
+    options = {"interval": interval, "checkpoint": tmp_path / "run", "progress": False}
+    assert pde.simulate(solver, u, 0.0, **options).steps == 0
+    result = pde.simulate(solver, u, 0.3, **options)
+    assert result.steps == 3
+    assert_close(result.u, pde.simulate(solver, u, 0.3, progress=False).u, 1e-12)
+
+
+def test_observations_of_other_names(tmp_path):
+    """A run does not continue with other names, because the values of old and new names would be mixed."""
+    solver = make()
+    u = solver.equation.state(solver.equation.fft.decomposition.shard(field()))
+
+    def simulate(t_end, *names):
+        observe = lambda t, u: {name: t + i for i, name in enumerate(names)}
+        folder = tmp_path / "run"
+        return pde.simulate(solver, u, t_end, interval=0.1, observe=observe, checkpoint=folder, progress=False)
+
+    simulate(0.1, "a", "b")
+    np.testing.assert_allclose(simulate(0.2, "a", "b").observed["b"], [1, 1.1, 1.2])
+    with pytest.raises(
+        ValueError, match=r"`observe` must return results with the names of .*\['a'\].*'b'.*; got .*'c'"
+    ):
+        simulate(0.3, "b", "c")

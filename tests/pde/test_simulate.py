@@ -321,7 +321,7 @@ def test_bad_arguments_of_parts(plain):
     pde = plain.pde
     with pytest.raises(ValueError, match="`path` must have a placeholder for a number"):
         pde.Snapshots("run.zarr")
-    with pytest.raises(ValueError, match="`number` must be a positive number; got 0"):
+    with pytest.raises(ValueError, match="`number` must be a positive, finite number; got 0"):
         pde.CFL(0)
     with pytest.raises(ValueError, match="`rtol` or `atol` must be positive"):
         pde.ErrorControl(0.0)

@@ -1,5 +1,7 @@
 """Tests of the forces that drive turbulence: their modes, their power, and the law of the random force."""
 
+import dataclasses
+
 import decompops as dops
 import jax
 import jax.numpy as jnp
@@ -245,3 +247,14 @@ def test_bad_input_is_refused(plain):
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             call()
+
+
+def test_one_option_of_a_random_force_is_replaced():
+    """The force is proportional to its amplitude. The key stays the same."""
+    forcing = pde.OrnsteinUhlenbeckForcing(
+        transform((10, 12)), jax.random.key(1), amplitude=0.5, time=0.4, shell=(0.9, 2.3)
+    )
+    u = forcing.transform(np.zeros((2, 10, 12)))
+    force, twice = forcing(0.3, u), dataclasses.replace(forcing, amplitude=1.0)(0.3, u)
+    assert np.abs(force).max() > 0
+    assert_close(twice, 2 * np.asarray(force), 1e-12)

@@ -143,3 +143,26 @@ def test_nothing_is_communicated(kind):
 def test_bad_input(own, axis, message, plain):
     with pytest.raises(ValueError, match=message):
         plain.spectral.tridiagonal_solve(*map(jnp.asarray, own), jnp.ones((3, 4)), axis=axis)
+
+
+def test_coefficients_of_other_types(plain):
+    """Lists and numbers are coefficients, too. An empty axis has no systems."""
+    solve = plain.spectral.tridiagonal_solve
+    got = solve([0.0, -1.0, -1.0], 3.0, [-1.0, -1.0, 0.0], np.array([1.0, 2.0, 3.0]), axis=0)
+    matrix = 3 * np.eye(3) - np.eye(3, k=1) - np.eye(3, k=-1)
+    assert_close(got, np.linalg.solve(matrix, [1.0, 2.0, 3.0]))
+    assert solve(-1.0, 3.0, -1.0, np.zeros((2, 0)), axis=1).shape == (2, 0)
+
+
+def test_bad_types(plain):
+    ones = np.ones(3)
+    for bad, message in (
+        ((ones, ones + 1j, ones, ones), "`diagonal` must be real; got dtype complex128"),
+        ((ones, ones, ones * 1j, ones + 0j), "`upper` must be real; got dtype complex128"),
+        (
+            (ones, ones, ones, np.ones(3, int)),
+            "`b` must be an array of a floating-point or complex dtype; got dtype int",
+        ),
+    ):
+        with pytest.raises(TypeError, match=message):
+            plain.spectral.tridiagonal_solve(*bad, axis=0)
