@@ -3,7 +3,7 @@
 import errno
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def raised_by_all() -> Iterator[None]:
     except Exception as raised:
         error = raised
     number = next((i for i, kind in enumerate(_TYPES) if isinstance(error, kind)), len(_TYPES) - 1)
-    mine = bytes([0 if error is None else 1 + number]) + str(error).encode()[:_REASON].ljust(_REASON)
+    mine = bytes([0 if error is None else 1 + number]) + str(error).encode(errors="replace")[:_REASON].ljust(_REASON)
     found = np.reshape(multihost_utils.process_allgather(np.frombuffer(mine, np.uint8)), (-1, len(mine)))
     if not found[:, 0].any():
         return
@@ -53,6 +53,23 @@ def of_first_process(text: str) -> str:
         return text
     mine = np.frombuffer(text.encode()[:_TEXT].ljust(_TEXT), np.uint8)
     return np.asarray(multihost_utils.broadcast_one_to_all(mine)).astype(np.uint8).tobytes().decode().strip()
+
+
+def of_each_process(number: int) -> dict[int, int]:
+    """Return the 32-bit `number` that each process passes, by process index. All processes must call this."""
+    if jax.process_count() == 1:
+        return {0: number}
+    return dict(enumerate(np.ravel(multihost_utils.process_allgather(np.uint32(number))).tolist()))
+
+
+def check_same(checksums: Mapping[int, int], rule: str, what: str) -> None:
+    """Raise `ValueError` if the processes have different checksums of what they are about to write.
+
+    `rule` says what must be the same. `what` says what this process writes.
+    """
+    process = jax.process_index()
+    if others := sorted(other for other, checksum in checksums.items() if checksum != checksums[process]):
+        raise ValueError(f"{rule}; processes {others} differ from process {process}, which writes {what}.")
 
 
 def check_writable_by_all(folder: Path) -> None:

@@ -13,7 +13,7 @@ from jax import Array
 from .._common.check import check_count, check_untraced
 from .._core.layout import Layout
 from .._core.structure import Structure
-from ._agreement import of_first_process, raised_by_all
+from ._agreement import check_same, of_each_process, of_first_process, raised_by_all
 from ._barrier import Barrier, BrokenBarrier
 from ._checkpoint_folder import CheckpointFolder
 from ._checksums import checksum, checksum_of_json
@@ -21,6 +21,7 @@ from ._contents import Damaged, check_version, damaged
 from ._ending import begin, end
 from ._leaves import Leaf, leaves_of, name_of, warn_of_other_boxes
 from ._orbax import orbax_checkpoint, reader, reading_by_all
+from ._storable import check_path
 
 
 # The format of checkpoints. Increase this number if older versions of the library would misread new checkpoints, or if
@@ -55,12 +56,14 @@ class Checkpoints:
         - `folder`: the folder of the checkpoints, which all processes share. `save` creates it if it does not exist.
         - `keep`: the number of checkpoints to keep. Older checkpoints are removed when a new checkpoint is complete.
 
-        **Raises:** `ValueError` if `keep` is not a positive integer; `NotADirectoryError` if `folder` is a file;
-        `ImportError` if orbax is not installed.
+        **Raises:** `ValueError` if `keep` is not a positive integer, or if the path of `folder` is not UTF-8, or has a
+        backslash, a bracket or another text that orbax would not take literally; `NotADirectoryError` if `folder` is a
+        file; `ImportError` if orbax is not installed.
         """
         orbax = orbax_checkpoint()
         newest = orbax.checkpoint_managers.preservation_policy.LatestN(check_count("keep", keep))
-        self.folder = Path(folder).absolute()
+        self.folder = Path(folder).resolve()  # tensorstore takes "link/.." for the folder of the link.
+        check_path("folder", self.folder, ("[", "**"), "orbax")  # orbax reads the path as a pattern of glob.
         if self.folder.exists() and not self.folder.is_dir():
             raise NotADirectoryError(f"`folder` must be a folder; got the file {self.folder}.")
         self._names = CheckpointFolder(self.folder)
@@ -68,9 +71,10 @@ class Checkpoints:
             create=False,
             step_name_format=self._names,
             preservation_policy=newest,
-            async_options=orbax.AsyncOptions(barrier_sync_fn=Barrier(self.folder)),
+            async_options=orbax.AsyncOptions(barrier_sync_fn=Barrier(Path(folder))),
         )
         self._manager = orbax.CheckpointManager(self.folder, options=options)
+        self._is_closed = False
 
     @property
     def latest(self) -> int | None:
@@ -95,8 +99,10 @@ class Checkpoints:
         does not compute for hours before an error.
 
         **Raises:** `OSError` if this process cannot write to the folder, and `RuntimeError` if another process cannot.
-        `BlockingIOError` if another program saves checkpoints in this folder.
+        `BlockingIOError` if another program saves checkpoints in this folder. `RuntimeError` after `close`.
         """
+        if self._is_closed:
+            raise RuntimeError(f"`Checkpoints` must not save after `close`; got those of {self.folder}. Make new ones.")
         if self._names.claim():
             self._manager.reload()
 
@@ -124,27 +130,29 @@ class Checkpoints:
             `description` returns it.
 
         **Raises:** `ValueError` if `step` is not such an integer, if `structures` has a name that `tree` does not have,
-        or if an array has no elements. `TypeError` if `tree` is not a dictionary, or holds traced arrays. The errors of
-        `claim`. `OSError` or `RuntimeError`, as in `wait`, if the previous checkpoint could not be written.
+        if an array has no elements, or if the processes differ in `step`, in `description`, or in the paths, types and
+        shapes of the leaves. `TypeError` if `tree` is not a dictionary, or has traced arrays or arrays of dtypes that
+        tensorstore does not store. All processes then raise an error of the same type, and write no checkpoint. The
+        errors of `claim`. `OSError` or `RuntimeError`, as in `wait`, if the previous checkpoint could not be written.
         """
-        orbax, step = orbax_checkpoint(), check_count("step", step, least=0)
-        self.claim()
-        if self.latest is not None and step <= self.latest:
-            raise ValueError(f"`step` must be larger than the newest checkpoint, {self.latest}; got {step}.")
-        leaves = leaves_of(tree, structures)
+        orbax = orbax_checkpoint()
         check_untraced("tree", tree, "save")
-        try:
-            json.dumps(description)
-        except TypeError as error:
-            raise TypeError(
-                f"`description` must have strings, Python numbers and lists; got {description!r}."
-            ) from error
+        self.claim()
+        with raised_by_all():
+            step, leaves, description = self._new(step), leaves_of(tree, structures), _as_json(description)
+            for name, leaf in leaves.items():
+                if 0 in (shape := np.shape(leaf.leaf)):
+                    raise ValueError(
+                        f"`tree` must have arrays with elements; got shape {shape} for {name}. Leave it out."
+                    )
+        # The values of numbers are not compared. A checkpoint has those of the first process.
+        same = {name: [leaf.is_sharded, {**leaf.facts, "value": None}] for name, leaf in leaves.items()}
+        check_same(
+            of_each_process(checksum_of_json([step, same, description])),
+            "every process must save the same `step` and `description`, and the same paths, types and shapes in `tree`",
+            f"checkpoint {step}",
+        )
         arrays = {name: leaf.data for name, leaf in leaves.items() if not leaf.is_number}
-        for name, array in arrays.items():
-            if 0 in np.shape(array):
-                raise ValueError(
-                    f"`tree` must have arrays with elements; got shape {np.shape(array)} for {name}. Leave it out."
-                )
         checksums = _checksums(arrays, {name: leaf.layout for name, leaf in leaves.items()})
         known = {
             name: leaf.facts | ({"checksum": checksums[name]} if name in checksums else {})
@@ -238,7 +246,8 @@ class Checkpoints:
             end(self.wait)
 
     def close(self) -> None:
-        """Wait until the last checkpoint is complete, and release the folder."""
+        """Wait until the last checkpoint is complete, and release the folder. After it, `save` raises an error."""
+        self._is_closed = True
         try:
             self._manager.close()
         finally:
@@ -256,6 +265,13 @@ class Checkpoints:
         if not self._names.is_claimed:
             self._names.look()
             self._manager.reload()
+
+    def _new(self, step: int) -> int:
+        """Return the number of a new checkpoint. Raises `ValueError` if it may not have this number."""
+        step = check_count("step", step, least=0)
+        if self.latest is not None and step <= self.latest:
+            raise ValueError(f"`step` must be larger than the newest checkpoint, {self.latest}; got {step}.")
+        return step
 
     def _existing(self, step: int | None) -> int:
         """Return the number of a checkpoint that every process finds: `step`, or the newest one of the first process.
@@ -316,6 +332,14 @@ class Checkpoints:
         arrays = orbax.args.PyTreeRestore(item=dict.fromkeys(options, 0), restore_args=options)
         with reading_by_all(where):
             return reader(orbax.PyTreeCheckpointHandler()).restore(where / "arrays", args=arrays)
+
+
+def _as_json(description: Any) -> Any:
+    """Return a description as a checkpoint returns it. Raises `TypeError` if JSON cannot store it."""
+    try:
+        return json.loads(json.dumps(description))
+    except TypeError as error:
+        raise TypeError(f"`description` must have strings, Python numbers and lists; got {description!r}.") from error
 
 
 def _checksum_of_facts(facts: dict[str, Any]) -> int:

@@ -36,10 +36,11 @@ class AbstractFormat(abc.ABC):
     """A format in which snapshots are stored: arrays in chunks. Each chunk has a checksum."""
 
     suffixes: ClassVar[tuple[str, ...]]
+    dtypes: ClassVar[tuple[str, ...]]  # The names of the dtypes that this format stores.
 
     @abc.abstractmethod
     def check(self, path: Path, contents: Contents) -> None:
-        """Raise `ValueError` or `TypeError` if this format cannot store the contents at this path."""
+        """Raise `ValueError` or `TypeError` if this format cannot store contents with its `dtypes` at this path."""
 
     @abc.abstractmethod
     def paths(self, path: Path, contents: Contents) -> tuple[Path, ...]:

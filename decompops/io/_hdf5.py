@@ -23,6 +23,7 @@ from ._format import AbstractFile, AbstractFormat, Cells
 from ._parallel import in_parallel
 from ._parts import Bounds, reversed_grid, slices
 from ._seal import is_intact, seal
+from ._storable import OF_NUMPY
 from ._xdmf import DIMENSIONS, is_own_xdmf, warn_of_hidden, xdmf
 
 
@@ -41,14 +42,9 @@ class HDF5(AbstractFormat):
     """A snapshot is an HDF5 file. For fields with two or three axes, an XDMF file next to it lets ParaView open it."""
 
     suffixes = (".h5", ".hdf5")
+    dtypes = OF_NUMPY
 
     def check(self, path: Path, contents: Contents) -> None:
-        for name, variable in contents.variables.items():
-            if variable.dtype.kind not in "fciub":  # For example, bfloat16 does not have one of these kinds.
-                raise TypeError(
-                    f"`arrays` must have dtypes that HDF5 has; got {variable.dtype} for {name!r}. Choose a `path` that "
-                    "ends in .zarr."
-                )
         if ":" in path.name:
             raise ValueError(
                 f"`path` must have no colon in the name of an HDF5 file, because XDMF cannot refer to it; got "

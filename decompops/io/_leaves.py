@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, Sharding
 
 from .._common.blocks import axis_names
 from .._common.host import host_array
 from .._core.expansion import Mismatch
 from .._core.layout import Layout
 from .._core.structure import Structure
+from ._storable import OF_TENSORSTORE, check_storable
 
 
 _NUMBERS = bool | int | float | complex
@@ -41,8 +42,14 @@ class Leaf:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether the leaf lies on a mesh. All other arrays lie on the default device of each process."""
+        """Whether the leaf lies on a mesh. Each process reads a whole copy of any other array."""
         return isinstance(getattr(self.leaf, "sharding", None), NamedSharding)
+
+    @property
+    def sharding(self) -> Sharding | None:
+        """The sharding that the result must have; `None` if JAX may choose its device."""
+        is_free = isinstance(self.leaf, Array) and not self.leaf.committed
+        return None if is_free else getattr(self.leaf, "sharding", None)
 
     @property
     def is_too_wide(self) -> bool:
@@ -164,13 +171,13 @@ class Leaf:
             return array
         array = jnp.asarray(array)
         if self.is_key:
-            return jax.random.wrap_key_data(array, impl=_implementation(self.leaf))
+            array = jax.random.wrap_key_data(array, impl=_implementation(self.leaf))
         stored = self.stored(known)
-        if self.layout is None or stored is None or stored is self.layout:
-            return array
-        lead = array.ndim - stored.blocks.ndim
-        axes = [lead + stored.blocks.order.index(axis) for axis in self.layout.blocks.order]
-        return jax.device_put(array.transpose(*range(lead), *axes), self.leaf.sharding)
+        if self.layout is not None and stored is not None and stored is not self.layout:
+            lead = array.ndim - stored.blocks.ndim
+            axes = [lead + stored.blocks.order.index(axis) for axis in self.layout.blocks.order]
+            array = array.transpose(*range(lead), *axes)
+        return array if self.sharding is None else jax.device_put(array, self.sharding)
 
 
 def leaves_of(tree: Any, structures: Any) -> dict[str, Leaf]:
@@ -188,22 +195,16 @@ def leaves_of(tree: Any, structures: Any) -> dict[str, Leaf]:
         if isinstance(leaf, np.ndarray | np.generic) and not isinstance(leaf, _NUMBERS):
             leaf = host_array(leaf, name)
         if isinstance(leaf, Array | np.ndarray | jax.ShapeDtypeStruct | _NUMBERS):
-            _check_dtype(name, leaf)
             structure = structures.get(path[0].key)
-            leaves[name] = Leaf(leaf, structure if structure and structure.layout.holds(leaf) else None)
+            saved = leaves[name] = Leaf(leaf, structure if structure and structure.layout.holds(leaf) else None)
+            if not (saved.is_number or saved.is_key):
+                check_storable("tree", name, saved.leaf.dtype, "a checkpoint", OF_TENSORSTORE, "leave it out")
+            if not (saved.is_sharded or saved.sharding is None or saved.sharding.is_fully_addressable):
+                raise ValueError(
+                    f"`tree` must have arrays on a mesh or on a device of this process, {jax.process_index()}; got "
+                    f"{saved.sharding} for {name}. Pass another sharding."
+                )
     return leaves
-
-
-def _check_dtype(name: str, leaf: Any) -> None:
-    """Raise `TypeError` for an array whose elements orbax cannot store, or a checksum cannot read."""
-    if isinstance(leaf, _NUMBERS) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return
-    is_number = leaf.dtype == bool or jnp.issubdtype(leaf.dtype, jnp.number)
-    most = 16 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 8
-    if not is_number or leaf.dtype.itemsize > most:
-        raise TypeError(
-            f"`tree` must have arrays of numbers of at most 64 bits; got {leaf.dtype} for {name}. Leave it out."
-        )
 
 
 def warn_of_other_boxes(leaves: Mapping[str, Leaf], known: Mapping[str, dict], where: Any) -> None:

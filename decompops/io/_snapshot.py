@@ -17,10 +17,11 @@ from .._common.ownership import new_identity
 from .._core.layout import exchange_numbers
 from .._core.structure import Space
 from .._operator.grid import GridLike
+from ._agreement import check_same
 from ._contents import describe
 from ._ending import begin, end
 from ._format import Cells
-from ._formats import format_of
+from ._formats import check_dtypes, format_of
 from ._parts import chunk_shape, host_cells, part_lengths, parts_of, processes_of
 from ._staging import Staging
 
@@ -52,7 +53,9 @@ def write(
     - `path`: the file to write. It ends in `.zarr` for Zarr 3 (a folder), or in `.h5` or `.hdf5` for HDF5. For fields
         with two or three axes in HDF5, a second file, `.xdmf`, is written next to it. ParaView opens this file. It
         shows a field with a component for each axis as a vector.
-    - `arrays`: a dictionary of fields `(*batch, nx, ny, nz)` or of spectra by name, with or without padding.
+    - `arrays`: a dictionary of fields `(*batch, nx, ny, nz)` or of spectra by name, with or without padding. Their
+        dtypes are `bool`, integers, real numbers of 16 to 64 bits, and complex numbers of 64 or 128 bits; in Zarr also
+        `int4`, `bfloat16` and the float8 types of tensorstore.
     - `grid`: the transform that takes the fields or returns the spectra, such as an `FFT3D`; or the `Decomposition` or
         the `Layout` of the arrays. If it was built with a `box`, the file has coordinates: the positions of the points,
         or the angular wavenumbers of the modes.
@@ -94,7 +97,7 @@ class Writer:
     """
 
     def __init__(self):
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="decompops.io")
+        self._thread: ThreadPoolExecutor | None = ThreadPoolExecutor(1, thread_name_prefix="decompops.io")
         self._pending: Future | None = None
 
     def write(
@@ -103,8 +106,11 @@ class Writer:
         """Start to write a snapshot. This method takes the arguments of `io.write`.
 
         **Raises:** the errors of `io.write`, if an argument is not valid or if the folder cannot be written to. The
-        error of the previous snapshot, if that snapshot could not be written.
+        error of the previous snapshot, if that snapshot could not be written. `RuntimeError` after the end of the
+        `with` block.
         """
+        if self._thread is None:
+            raise RuntimeError("a `Writer` must not write after its `with` block; this one has ended. Make a new one.")
         writing = _Writing(path, arrays, grid, **options)
         with writing.staging.telling():
             self.wait()
@@ -125,7 +131,9 @@ class Writer:
         try:
             self.wait()
         finally:
-            self._thread.shutdown()
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                thread.shutdown()
 
 
 class _Writing:
@@ -136,6 +144,7 @@ class _Writing:
         self.cells: list[Cells] | None = None
         self.contents, self.layout = describe(arrays, grid, **description)
         check_untraced("arrays", dict(arrays), "write")
+        check_dtypes(self.format, self.contents)
         self.format.check(self.path, self.contents)
         mesh, process = self.layout.mesh, jax.process_index()
         if not isinstance(mesh, Mesh) or process not in (processes := processes_of(mesh)):
@@ -188,12 +197,12 @@ class _Writing:
 
     def _check_agreement(self, mesh: Mesh, arrays: Mapping[str, Any], path: str, digests: dict[int, int]) -> None:
         """Raise `ValueError` on every process if the processes are about to write different snapshots."""
-        mine = digests[jax.process_index()]
-        if others := sorted(process for process, digest in digests.items() if digest != mine):
-            raise ValueError(
-                "every process must write to the same `path`, with the same names, shapes and dtypes of `arrays` and "
-                f"the same options; processes {others} differ from process {jax.process_index()}, which writes {path}."
-            )
+        check_same(
+            digests,
+            "every process must write to the same `path`, with the same names, shapes and dtypes of `arrays` and the "
+            "same options",
+            path,
+        )
         devices = set(mesh.devices.flat)
         for name, array in arrays.items() if len(digests) > 1 else ():
             if isinstance(array, Array) and array.sharding.device_set != devices:

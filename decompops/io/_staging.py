@@ -127,7 +127,7 @@ class Staging:
         with suppress(OSError):  # If another process has failed before, the file is not there.
             claimed = (self.folder / BEGUN).rename(self.folder / f"{BEGUN}-{self.process}")
             with suppress(OSError), claimed.open("r+b") as file:
-                file.write(reason.encode()[:REASON])
+                file.write(reason.encode(errors="replace")[:REASON])
             claimed.rename(self._file(FAILED))
         with suppress(OSError):
             try:

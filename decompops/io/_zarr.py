@@ -16,6 +16,7 @@ from .._common.ownership import in_the_way, open_regular
 from ._contents import Contents, Variable, check_contents, check_format, reading
 from ._format import AbstractFile, AbstractFormat, Cells
 from ._parts import THREADS, Bounds, slices
+from ._storable import OF_TENSORSTORE, check_path
 
 
 # The file of a group or an array that describes it.
@@ -26,8 +27,10 @@ class Zarr(AbstractFormat):
     """A snapshot is a Zarr group. The file `zarr.json` of the group holds the attributes of the snapshot."""
 
     suffixes = (".zarr",)
+    dtypes = OF_TENSORSTORE
 
     def check(self, path: Path, contents: Contents) -> None:
+        check_path("path", path)
         _tensorstore()  # Without tensorstore, every process raises the error here, before they communicate.
 
     def paths(self, path: Path, contents: Contents) -> tuple[Path, ...]:
@@ -85,6 +88,7 @@ class Zarr(AbstractFormat):
 
 class _ZarrFile(AbstractFile):
     def __init__(self, path: Path):
+        check_path("path", path)
         self.path = path
         variables, coordinates, units = {}, {}, {}
         with reading(path, "its metadata"):

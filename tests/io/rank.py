@@ -117,6 +117,46 @@ def refused(folder: Path) -> None:
         attempt(partial(change, path), partial(io.read, path, dec))
 
 
+def disagreeing(folder: Path) -> None:
+    """Save different checkpoints on each process, or something that only one process refuses."""
+    dec = dops.Decomposition(jax.make_mesh((jax.device_count(),), ("x",)), shape=SHAPE)
+    u, rank = dec.shard(U), jax.process_index()
+    dtype = ("float32", "float64")[rank]
+    attempts = (
+        (2 + rank, {"u": u}, None),
+        (2, {"uv"[rank]: u}, None),
+        (2, {"u": u, "a": np.zeros(3, dtype)}, None),
+        (2, {"u": u, "a": np.zeros(3 + rank)}, None),
+        (2, {"u": u, "t": (1, 1.0)[rank]}, None),
+        (2, {"u": (u, U)[rank]}, None),
+        (2, {"u": u}, {"rate": rank}),
+        (2 - rank, {"u": u}, None),
+        (2, {"u": u, "a": np.zeros(3, ("uint8", "object")[rank])}, None),
+        (2, {"u": u}, {"rate": (1.0, np.float32(1))[rank]}),
+    )
+    with io.Checkpoints(folder) as checkpoints:
+        checkpoints.save(1, {"u": u})
+        for step, tree, description in attempts:
+            try:
+                checkpoints.save(step, tree, description=description)
+            except (ValueError, TypeError) as error:
+                print(f"{type(error).__name__}: {error}")
+        # Numbers of one type may have different values.
+        checkpoints.save(2, {"u": u, "t": 1.0 + rank})
+        print(f"steps {checkpoints.steps}, t {checkpoints.restore({'u': u, 't': 0.0})['t']}")
+        away = jax.ShapeDtypeStruct(SHAPE, U.dtype, sharding=jax.sharding.SingleDeviceSharding(jax.devices()[0]))
+        try:
+            checkpoints.restore({"u": away, "t": 0.0})
+        except ValueError as error:
+            print(f"ValueError: {error}")
+    for suffix in (".zarr", ".h5"):
+        try:
+            io.write(folder / f"u{suffix}", {"u": U.astype("longdouble")}, dec)
+        except TypeError as error:
+            print(f"TypeError: {error}")
+    print([path.name for path in folder.glob("*u*")])
+
+
 def replaced(folder: Path) -> None:
     """Replace a snapshot after process 0 has read it, and before process 1 does. Both must read the same snapshot."""
     dec = dops.Decomposition(jax.make_mesh((jax.device_count(),), ("x",)), shape=SHAPE)

@@ -163,6 +163,20 @@ def test_a_step_under_which_no_checkpoint_would_be_found(tmp_path, plain, step):
         assert checkpoints.steps == [0]
 
 
+def test_a_closed_folder_can_be_read_but_not_written(tmp_path):
+    with io.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(0, {"i": 0})
+    for task in (checkpoints.claim, lambda: checkpoints.save(1, {"i": 1})):
+        with pytest.raises(RuntimeError, match=r"^`Checkpoints` must not save after `close`; got "):
+            task()
+    checkpoints.wait()
+    checkpoints.close()
+    with io.Checkpoints(tmp_path) as other:
+        other.save(2, {"i": 2})
+    assert checkpoints.steps == [0, 2]
+    assert checkpoints.restore({"i": 0}) == {"i": 2}
+
+
 def test_trees_that_do_not_fit_are_refused(tmp_path, run, plain):
     solver, middle, _ = run
     structures = {"u": solver.in_structure}

@@ -51,6 +51,61 @@ def test_snapshots_are_replaced_through_a_link(tmp_path, suffix):
     assert not list((tmp_path / "disk").glob(".*"))
 
 
+# The names of files and folders that Zarr and checkpoints refuse, and those that only checkpoints refuse.
+REFUSED, OF_PATTERNS = ("a\\b", "\udce9", "a.__lock"), ("[a]*{b}", "a**")
+NAMES = ("a b", "a%20b#?|&", "日本", "*{b}", "a'\"b", "a\n\tb", "~", *REFUSED, *OF_PATTERNS)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_every_name_is_written_and_read_or_refused(tmp_path, name, kind):
+    """No name is taken for another one. What is written comes back, or nothing is written anywhere."""
+    for suffix in (*SUFFIXES, ""):
+        top = tmp_path / f"top{suffix}"
+        top.mkdir()
+        path = top / f"{name}{suffix}"
+        if kind == "folder":
+            path = top / name / f"u{suffix}"
+        if kind == "link":
+            path = top / f"link{suffix}"
+            path.symlink_to(top / f"{name}{suffix}")
+
+        def write(path=path, suffix=suffix):
+            if suffix:
+                io.write(path, {"u": U}, DEC)
+                return io.read(path).arrays
+            with io.Checkpoints(path) as checkpoints:
+                checkpoints.save(1, {"u": U})
+            return io.Checkpoints(path).restore({"u": np.zeros_like(U)})
+
+        refused = {".zarr": REFUSED, ".h5": (), "": (*REFUSED, *OF_PATTERNS)}[suffix]
+        if name in refused:
+            argument = "path" if suffix else "folder"
+            with pytest.raises(ValueError, match=f"^`{argument}` must be UTF-8 without "):
+                write()
+            assert [found.is_symlink() for found in top.iterdir()] == [True] * (kind == "link")
+        else:
+            np.testing.assert_array_equal(write()["u"], U)
+
+
+def test_a_snapshot_that_was_renamed_to_a_refused_name(tmp_path):
+    io.write(tmp_path / "u.zarr", {"u": U}, DEC)
+    (tmp_path / "u.zarr").rename(tmp_path / "a\\b.zarr")
+    for read in (io.read, lambda path: io.Samples(path, DEC)):
+        with pytest.raises(ValueError, match="`path` must be UTF-8 without"):
+            read(tmp_path / "a\\b.zarr")
+
+
+def test_checkpoints_in_the_parent_of_a_link(tmp_path):
+    """The system resolves ".." from the folder that the link leads to."""
+    (tmp_path / "disk/deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "disk/deep")
+    with io.Checkpoints(tmp_path / "link/../c") as checkpoints:
+        checkpoints.save(1, {"u": U})
+        np.testing.assert_array_equal(checkpoints.restore({"u": np.zeros_like(U)})["u"], U)
+    assert (tmp_path / "disk/c").is_dir()
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_only_leftovers_of_the_same_snapshot_are_removed(tmp_path, suffix):
     """A write removes only leftovers of earlier writes of the same snapshot, which no program uses any more.

@@ -55,6 +55,33 @@ def test_a_failure_is_told_and_leaves_no_files(tmp_path):
     assert not list((tmp_path / "folder").iterdir())
 
 
+def test_processes_that_save_different_checkpoints_are_told_at_once(tmp_path):
+    """All processes raise errors of one type, and the next checkpoint is complete.
+
+    Without a comparison, all processes would wait for each other for up to 20 minutes.
+    """
+    ranks = run(tmp_path, "disagreeing")
+    for number, rank in enumerate(ranks):
+        found = lines(rank, "^(?:Value|Type)Error: .*")
+        differ = rf"ValueError: every process must save .*; processes \[{1 - number}\] differ from "
+        expected = [
+            *[differ + f"process {number}, which writes checkpoint"] * 7,
+            "ValueError: .*`step` must be larger than the newest checkpoint, 1; got 1",
+            "TypeError: .*`tree` must have dtypes that a checkpoint stores, .* got object for a",
+            "TypeError: .*`description` must have strings",
+            "ValueError: .*`tree` must have arrays on a mesh or on a device of this process, 1; got ",
+            "TypeError: `arrays` must have dtypes that a .zarr file stores",
+            "TypeError: `arrays` must have dtypes that a .h5 file stores",
+        ]
+        assert len(found) == len(expected), report(ranks)
+        for message, pattern in zip(found, expected):
+            assert re.match(pattern, message), report(ranks)
+        for message in found[7:11]:
+            assert ("process 1 failed" in message) == (number == 0), report(ranks)
+        assert lines(rank, r"^steps \[1, 2\], t 1\.0$"), report(ranks)
+        assert lines(rank, r"^\[\]$"), report(ranks)
+
+
 def test_damaged_and_newer_files_are_refused_by_all_processes(tmp_path):
     """All processes soon raise errors of one type, even if only one process cannot read its part of a file."""
     ranks = run(tmp_path, "refused")

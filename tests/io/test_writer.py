@@ -106,6 +106,17 @@ def test_the_writer_raises_earlier_errors(tmp_path, fft, pressure):
     np.testing.assert_array_equal(io.read(tmp_path / "u.zarr").arrays["u"], pressure)
 
 
+def test_a_writer_is_used_up_by_its_with_block(tmp_path, fft, pressure):
+    writer = io.Writer()
+    for _ in range(2):
+        with writer:
+            pass
+    with pytest.raises(RuntimeError, match=r"a `Writer` must not write after its `with` block; .* Make a new one"):
+        writer.write(tmp_path / "u.zarr", {"u": pressure}, fft)
+    writer.wait()
+    assert not list(tmp_path.iterdir())
+
+
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess:
     return forks.run(*command, cwd=cwd, environment=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""})
 

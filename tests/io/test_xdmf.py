@@ -51,6 +51,30 @@ def test_a_series_in_a_folder_behind_a_link(tmp_path):
     assert (tmp_path / "link" / name).is_file()
 
 
+def test_a_series_of_what_is_there(tmp_path):
+    """A series takes one path or several. Missing files and files of other formats are not called damaged."""
+    dec = dops.Decomposition(make_mesh((1,)), shape=(4, 6))
+    for suffix in (".h5", ".zarr"):
+        io.write(tmp_path / f"u{suffix}", {"u": np.ones((4, 6))}, dec, time=0)
+    texts = []
+    for number, snapshots in enumerate((str(tmp_path / "u.h5"), tmp_path / "u.h5", [tmp_path / "u.h5"])):
+        series = tmp_path / f"new{number}" / "folder" / "s.xdmf"
+        io.write_series(series, snapshots)
+        texts.append(series.read_text())
+    assert "../../u.h5:/u" in texts[0]
+    assert len(set(texts)) == 1
+    last = tmp_path / "last" / "s.xdmf"
+    with pytest.raises(FileNotFoundError, match=r"none\.h5, which does not exist"):
+        io.write_series(last, [tmp_path / "u.h5", tmp_path / "none.h5"])
+    for name in ("u.zarr", "u.xdmf", "none.zarr"):
+        with pytest.raises(ValueError, match=r"^`snapshots` must be HDF5 files of fields"):
+            io.write_series(last, tmp_path / name)
+    (tmp_path / "cut.h5").write_bytes((tmp_path / "u.h5").read_bytes()[:-9])
+    with pytest.raises(ValueError, match="is damaged"):
+        io.write_series(last, tmp_path / "cut.h5")
+    assert not last.parent.exists()
+
+
 def test_complex_fields_are_not_left_out_in_silence(tmp_path):
     dec = dops.Decomposition(make_mesh((1,)), shape=(4, 6))
     arrays = {"psi": np.ones((4, 6), complex), "density": np.ones((4, 6))}
