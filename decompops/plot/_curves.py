@@ -5,9 +5,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from jax import Array
+from jax.experimental import multihost_utils
 from jaxtyping import Shaped
 
-from .._common.check import check_untraced
+from .._common.check import brief, check_untraced
 from .._common.host import host_array
 from ._panels import Axes, axes_for
 
@@ -32,6 +33,9 @@ def curves(
 ) -> Axes:
     """Draw quantities over time or over another variable. Dashed curves show references, such as known results.
 
+    Arrays may be sharded. If an array is sharded over several processes, every process must call this function, and
+    every process gets the whole figure.
+
     !!! example
 
         ```python
@@ -55,8 +59,8 @@ def curves(
 
     **Returns:** the `Axes`.
 
-    **Raises:** `ImportError` if matplotlib is not installed; `TypeError` if values are complex; `ValueError` if a curve
-    has more or fewer values than times.
+    **Raises:** `ImportError` if matplotlib is not installed; `TypeError` if values are complex, or if a reference is
+    not a pair; `ValueError` if a curve has more or fewer values than times.
     """
     if log not in get_args(Logarithmic):
         raise ValueError(f'`log` must be "", "x", "y" or "xy"; got {log!r}.')
@@ -64,7 +68,7 @@ def curves(
         own = [(_checked(f"values[{name!r}]", x, y), name) for name, y in values.items()]
     else:
         own = [(_checked("values", x, values), None)]
-    others = [(_checked(f"references[{name!r}]", *pair), name) for name, pair in (references or {}).items()]
+    others = _references({} if references is None else references)
     (axes,) = axes_for(ax, 1)
     for points, name in own:
         axes.plot(*points, style, label=name)
@@ -94,12 +98,36 @@ def decorate(axes: Axes, xlabel: str, label: str | None, title: str | None, log:
         axes.legend()
 
 
+def _references(references: Any) -> list[tuple[tuple[np.ndarray, np.ndarray], str]]:
+    """Return the times and the values of each reference, and its name."""
+    if not isinstance(references, Mapping):
+        raise TypeError(f"`references` must map names to pairs (times, values); got {brief(references)}.")
+    found = []
+    for name, pair in references.items():
+        try:
+            x, y = pair
+        except (TypeError, ValueError):
+            raise TypeError(f"`references[{name!r}]` must be a pair (times, values); got {brief(pair)}.") from None
+        found.append((_checked(f"references[{name!r}]", x, y), name))
+    return found
+
+
 def _checked(argument: str, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return `x` and `y` as NumPy arrays. Raises an error unless both have the same number of real numbers."""
     check_untraced(argument, (x, y), "curves")
-    x, y = host_array(x, argument), host_array(y, argument)
+    x, y = host_array(_whole(x), argument), host_array(_whole(y), argument)
     if np.iscomplexobj(x) or np.iscomplexobj(y):
         raise TypeError(f"`{argument}` must be real; got {np.result_type(x, y)}.")
     if x.ndim != 1 or x.shape != y.shape:
-        raise ValueError(f"`{argument}` must have one value for each time, shape {x.shape}; got {y.shape}.")
+        raise ValueError(
+            f"`{argument}` must have one value for each time, in arrays of shape (points,); got {y.shape} for the "
+            f"values and {x.shape} for the times."
+        )
     return x, y
+
+
+def _whole(x: Any) -> Any:
+    """Return `x`. An array that is sharded over several processes is gathered on every process."""
+    if isinstance(x, Array) and not (x.is_fully_addressable or x.is_fully_replicated):
+        return multihost_utils.process_allgather(x, tiled=True)
+    return x

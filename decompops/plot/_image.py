@@ -9,11 +9,12 @@ import numpy as np
 from .._common.check import check_axis, check_flag
 from .._core.layout import Field
 from .._core.structure import Structure
+from ._arguments import Pair, pair_of
 from ._panels import Axes, axes_for, titles_for
 from ._planes import Reduction, reduced_plane
 
 
-Limits = tuple[float | int, float | int] | None
+Limits = Pair | None
 # The limits are symmetric about zero if the smallest value is negative, the largest value is positive, and their
 # magnitudes differ by a factor below 1 / SIGNED.
 SIGNED = 0.1
@@ -40,11 +41,14 @@ class Style:
     label: str | None
 
     def __post_init__(self):
-        limits, log = self.limits, check_flag("log", self.log)
-        if limits is not None and not (len(limits) == 2 and -np.inf < limits[0] < limits[1] < np.inf):
-            raise ValueError(f"`limits` must be two increasing numbers; got {limits!r}.")
-        if limits is not None and log and not limits[0] > 0:
-            raise ValueError(f"`limits` must be positive with `log=True`; got {limits!r}.")
+        check_flag("log", self.log)
+        if self.limits is None:
+            return
+        low, high = pair_of(self.limits)
+        if not -np.inf < low < high < np.inf:
+            raise ValueError(f"`limits` must be two increasing numbers; got {self.limits!r}.")
+        if self.log and not low > 0:
+            raise ValueError(f"`limits` must be positive with `log=True`; got {self.limits!r}.")
 
 
 def draw_cuts(
@@ -111,7 +115,7 @@ def _limits(planes: np.ndarray, style: Style) -> tuple[float, float, bool]:
     shown = planes[np.isfinite(planes) & (planes > 0 if style.log else True)]
     if not shown.size:
         raise ValueError(f"`field` must have a {'positive' if style.log else 'finite'} value to draw; got none.")
-    low, high = map(float, style.limits or (shown.min(), shown.max()))
+    low, high = pair_of((shown.min(), shown.max()) if style.limits is None else style.limits)
     if style.limits is None and min(-low, high) > SIGNED * max(-low, high):
         high = max(-low, high)
         low = -high

@@ -6,14 +6,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .._common.check import check_count
+from ._arguments import Pair, list_of, pair_of
 
 
 Axes: TypeAlias = Any  # `matplotlib.axes.Axes`. Matplotlib is optional, so it is imported when a figure is made.
 
 
-def panels(
-    rows: int = 1, columns: int = 1, *, size: tuple[float | int, float | int] = (4.2, 3.4), title: str | None = None
-) -> np.ndarray:
+def panels(rows: int = 1, columns: int = 1, *, size: Pair = (4.2, 3.4), title: str | None = None) -> np.ndarray:
     """Make a new figure with rows and columns of panels.
 
     The figure is not registered with `matplotlib.pyplot`: no window opens, and you need not close the figure. Save it
@@ -41,11 +40,12 @@ def panels(
     """
     check_count("rows", rows)
     check_count("columns", columns)
-    if len(size) != 2 or not min(size) > 0:
+    width, height = pair_of(size)
+    if not (0 < width < np.inf and 0 < height < np.inf):
         raise ValueError(f"`size` must be two positive numbers, width and height in inches; got {size!r}.")
     make, _ = _classes()
     # An image of a fixed aspect ratio may leave a gap to its colour bar. The layout "compressed" removes such gaps.
-    figure = make(figsize=(size[0] * columns, size[1] * rows), layout="compressed")
+    figure = make(figsize=(width * columns, height * rows), layout="compressed")
     if title is not None:
         figure.suptitle(title)
     axes = figure.subplots(rows, columns, squeeze=False)
@@ -71,9 +71,10 @@ def axes_for(ax: Any, count: int, size: tuple[float, float] = (4.2, 3.4)) -> lis
 
 def titles_for(title: Any, count: int) -> list[str]:
     """Return `title` as a list of `count` titles. Raises `ValueError` unless `title` has `count` strings."""
-    titles = [title] if isinstance(title, str) else list(title)
+    titles = list_of(title)
     if len(titles) != count or not all(isinstance(text, str) for text in titles):
-        raise ValueError(f"`title` must be {count} strings, one for each panel; got {title!r}.")
+        wanted = "one string" if count == 1 else f"{count} strings, one for each panel"
+        raise ValueError(f"`title` must be {wanted}; got {title!r}.")
     return titles
 
 

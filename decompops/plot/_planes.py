@@ -20,6 +20,9 @@ from .._operator.transform import AbstractTransform
 
 
 Reduction = Literal["max", "min", "sum"]
+# Coordinates that differ by at most this part of the length of the box count as equal. Coordinates in 32 bits differ by
+# a tenth of this from coordinates in 64 bits.
+ROUNDING = 1e-6
 
 
 def drawable_structure(grid: Any, field: Any, *, real: bool = True) -> Structure:

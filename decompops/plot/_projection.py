@@ -8,8 +8,9 @@ import numpy as np
 from .._common.check import check_axis
 from .._core.layout import Field
 from .._operator.grid import GridLike
+from ._arguments import Pair, pair_of
 from ._image import Cut, Limits, Style, draw_cuts
-from ._planes import Reduction, drawable_structure
+from ._planes import ROUNDING, Reduction, drawable_structure
 
 
 def projection(
@@ -18,7 +19,7 @@ def projection(
     axis: str | int = -1,
     reduce: Literal["max", "min", "mean", "sum"] = "max",
     *,
-    between: tuple[float | int, float | int] | None = None,
+    between: Pair | None = None,
     vertical: str | int | None = None,
     limits: Limits = None,
     cmap: str | None = None,
@@ -46,7 +47,7 @@ def projection(
     - `reduce`: "max", "min", "mean" or "sum". The mean uses the quadrature weights of the basis of the axis; the sum
         counts each point once.
     - `between`: two coordinates along `axis`. Only the points from the first to the second coordinate are used, both
-        included. The default is all points.
+        included. The coordinates may have rounding errors of 32 bits. The default is all points.
     - `vertical`, `limits`, `cmap`, `log`, `ax`, `title`, `label`: the same as for `slice`.
 
     **Returns:** the `Axes`; a list of `Axes` if `field` has components.
@@ -62,8 +63,9 @@ def projection(
         raise ValueError(f'`reduce` must be "max", "min", "mean" or "sum"; got {reduce!r}.')
     normal = check_axis("axis", axis, 3)
     points = known.points(normal)
-    low, high = (-np.inf, np.inf) if between is None else between
-    inside = (low <= points) & (points <= high)
+    low, high = (-np.inf, np.inf) if between is None else pair_of(between)
+    slack = np.minimum(ROUNDING * known.lengths[normal], np.diff(known.edges(normal)) / 4)
+    inside = (low - slack <= points) & (points <= high + slack)
     if not inside.any():
         raise ValueError(
             f"`between` must be two increasing coordinates with a point of the grid between them, from {points[0]:g} "

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jax import Array
 
 from .._common.check import check_axis
 from .._core.layout import Field
 from .._core.structure import Structure
 from .._operator.grid import GridLike
 from ._image import Cut, Limits, Style, draw_cuts
-from ._planes import drawable_structure
+from ._planes import ROUNDING, drawable_structure
 
 
 def slice(
@@ -19,8 +20,8 @@ def slice(
     field: Field,
     axis: str | int | None = None,
     *,
-    index: int | Sequence[int] | np.ndarray | None = None,
-    at: float | int | Sequence[float | int] | np.ndarray | None = None,
+    index: int | Sequence[int] | np.ndarray | Array | None = None,
+    at: float | int | Sequence[float | int] | np.ndarray | Array | None = None,
     vertical: str | int | None = None,
     limits: Limits = None,
     cmap: str | None = None,
@@ -52,7 +53,7 @@ def slice(
         a grid of two axes.
     - `index`: the index of the plane along `axis`, or several indices. The default is the plane in the middle.
     - `at`: the coordinate of the plane, or several coordinates, instead of `index`. The planes of the nearest points
-        are drawn.
+        are drawn. An axis whose basis has no walls is periodic: its end is the same place as its start.
     - `vertical`: the axis that points up. The default is the last axis of the plane.
     - `limits`: the values of the first and the last colour. The default is the smallest and the largest value drawn. If
         these two values have opposite signs, and their magnitudes differ by a factor below ten, the default limits are
@@ -85,8 +86,7 @@ def slice(
         name, every = known.names[normal], np.arange(len(points))
         cuts = [Cut(f"{name} = {points[number]:.3g}", every == number) for number in numbers]
     axes = draw_cuts(known, field, normal, cuts, "max", style)
-    several = any(isinstance(place, Sequence | np.ndarray) for place in (index, at))
-    return axes if several or np.ndim(field) > known.ndim else axes[0]
+    return axes if np.ndim(index if at is None else at) or np.ndim(field) > known.ndim else axes[0]
 
 
 def _numbers(grid: Structure, axis: int, index: Any, at: Any) -> list[int]:
@@ -95,14 +95,21 @@ def _numbers(grid: Structure, axis: int, index: Any, at: Any) -> list[int]:
     if at is not None:
         if index is not None:
             raise ValueError(f"`index` must be None if `at` is given; got {index!r} and {at!r}. Pass one of them.")
-        places = np.atleast_1d(np.asarray(at, float))
-        if places.ndim > 1 or not places.size or not ((places >= 0) & (places <= length)).all():
+        try:
+            places = np.atleast_1d(np.asarray(at, float))
+        except (TypeError, ValueError):
+            places = np.zeros(0)
+        slack = ROUNDING * length
+        if places.ndim > 1 or not places.size or not ((-slack <= places) & (places <= length + slack)).all():
             raise ValueError(f"`at` must be from 0 to {length:g}, the length of the box; got {at!r}.")
-        return [int(np.abs(points - place).argmin()) for place in places]
+        distances = np.abs(points - places[:, None])
+        if not grid.bases[axis].has_walls:
+            distances = np.minimum(distances, length - distances)
+        return distances.argmin(1).tolist()
     index = len(points) // 2 if index is None else index
     try:
         numbers = [operator.index(i) for i in (index if np.ndim(index) else [index])]
-    except TypeError:
+    except (TypeError, ValueError):
         numbers = []
     if not numbers or not all(-len(points) <= i < len(points) for i in numbers):
         raise ValueError(

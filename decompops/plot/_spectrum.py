@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from .._common.check import check_number
 from .._common.host import device_array
@@ -16,6 +17,7 @@ from ..spectral import energy_spectrum, power_spectrum
 from ..spectral._check import check_fft
 from ..spectral._shells import wavenumber_bounds
 from ..spectral._spectra import transform_of_modes
+from ._arguments import list_of
 from ._curves import DASHES, decorate
 from ._panels import Axes, axes_for
 from ._planes import drawable_structure
@@ -26,7 +28,7 @@ def spectrum(
     field: Field,
     *,
     kind: Literal["energy", "power"] = "energy",
-    slopes: Sequence[float | int] = (),
+    slopes: float | int | Sequence[float | int] | np.ndarray | Array = (),
     edges: Any = None,
     name: str | None = None,
     ax: Any = None,
@@ -54,8 +56,8 @@ def spectrum(
     - `field`: a field with the shape of the grid, with or without padding. It may have one leading axis of components.
         It must be real, unless the transform takes complex fields.
     - `kind`: "energy" or "power".
-    - `slopes`: exponents of k. For each exponent, a dashed line `c k**slope` is drawn, with the smallest `c` for which
-        the line is nowhere below the spectrum.
+    - `slopes`: an exponent of k, or several exponents. For each exponent, a dashed line `c k**slope` is drawn, with
+        the smallest `c` for which the line is nowhere below the spectrum.
     - `edges`: the bounds of the shells. The default is that of `spectral.power_spectrum`, also for the energy.
     - `name`: the name of the spectrum in the legend.
     - `ax`: matplotlib's `Axes` to draw on. The default is a new figure.
@@ -65,12 +67,11 @@ def spectrum(
     **Returns:** the `Axes`.
 
     **Raises:** `ImportError` if matplotlib is not installed; `ValueError` or `TypeError` if `spectral.power_spectrum`
-    or `slice` would refuse an argument; `ValueError` if the field has no power at k > 0.
+    or `slice` would refuse an argument; `ValueError` if the field has NaN or infinite values, or no power at k > 0.
     """
     if kind not in get_args(Literal["energy", "power"]):
         raise ValueError(f'`kind` must be "energy" or "power"; got {kind!r}.')
-    for slope in slopes:
-        check_number("slopes", slope)
+    exponents = [float(check_number("slopes", slope)) for slope in list_of(slopes)]
     check_fft(fft)
     drawable_structure(fft, field, real=not fft.takes_complex)
     bounds = wavenumber_bounds(transform_of_modes(fft), edges)
@@ -83,6 +84,10 @@ def spectrum(
         mean_k, powers, _ = power_spectrum(fft, vector, edges=bounds)
         values = jnp.sum(powers, 0)
     k, density = np.asarray(mean_k, float), np.asarray(values, float)
+    if not np.isfinite(density).all():
+        raise ValueError(
+            "`field` must have finite values, whose squares do not overflow; got a spectrum with NaN or infinity."
+        )
     # If a value is below `eps**2` times the largest value, it is a rounding error, and is not drawn.
     shown = density > float(jnp.finfo(values.dtype).eps) ** 2 * density.max(initial=0)
     k, density = k[shown & (k > 0)], density[shown & (k > 0)]
@@ -91,14 +96,14 @@ def spectrum(
 
     (axes,) = axes_for(ax, 1)
     axes.plot(k, density, label=name)
-    for number, slope in enumerate(slopes):
+    for number, slope in enumerate(exponents):
         tangent = (density * k**-slope).max() * k**slope
         axes.plot(k, tangent, color="black", linestyle=DASHES[number % len(DASHES)], label=f"$k^{{{_text(slope)}}}$")
     decorate(axes, "k", f"{kind[0].upper()}(k)" if label is None else label, title, "xy")
     return axes
 
 
-def _text(slope: float | int) -> str:
+def _text(slope: float) -> str:
     """Return a slope as text: as a fraction such as "-5/3" if its denominator is below ten."""
     fraction = Fraction(slope).limit_denominator(9)
     return str(fraction) if math.isclose(fraction, slope, rel_tol=1e-6) else f"{slope:g}"

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Inexact
+from jaxtyping import Inexact, Num
 
 from .._common.check import check_count
 from .._core.structure import Structure
@@ -16,11 +16,19 @@ from .._operator.base import AbstractOperator
 
 
 Values = Inexact[Array | np.ndarray, "..."]
+Numbers = Num[Array | np.ndarray, "..."]
 
 
 def tolerance(dtype: Any) -> float:
-    """Return the error that the checks allow by default, relative to the largest value: 1e-10, or 1e-5 in 32 bits."""
-    return 1e-5 if jnp.finfo(dtype).bits == 32 else 1e-10
+    """Return the error that the checks allow by default, relative to the largest value.
+
+    It is 1e-10 in 64 bits, 1e-5 in 32 bits, and `10 * eps` in fewer bits: 0.01 for float16, and 0.08 for bfloat16.
+    Integers and truth values must be equal, so the allowed error is zero.
+    """
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        return 0.0
+    kind = jnp.finfo(dtype)
+    return 10 * float(kind.eps) if kind.bits < 32 else 1e-5 if kind.bits == 32 else 1e-10
 
 
 def random_input(structure: Structure, *, batch: tuple[int, ...] = (), dtype: Any = None, seed: int = 0) -> Array:
@@ -31,9 +39,16 @@ def random_input(structure: Structure, *, batch: tuple[int, ...] = (), dtype: An
     - `structure`: the `in_structure` or `out_structure` of an operator. If it allows real and complex numbers, the
         result is complex.
     - `batch`: the lengths of batch axes.
-    - `dtype`: a real dtype; `None` for JAX's default.
+    - `dtype`: a dtype of real floating-point numbers; `None` for JAX's default. The real and imaginary parts of complex
+        numbers have this dtype, or float32 if it has fewer bits.
     - `seed`: of NumPy's random numbers. The same seed gives the same numbers on every mesh.
+
+    **Raises:** `TypeError` for a `dtype` of integers or truth values.
     """
+    wanted = jax.dtypes.canonicalize_dtype(np.float64 if dtype is None else dtype)
+    if not jnp.issubdtype(wanted, jnp.inexact):
+        raise TypeError(f"`dtype` must be a dtype of real floating-point numbers, such as float32; got {dtype!r}.")
+    real = jnp.finfo(wanted).dtype
     layout, lead = structure.layout, (*batch, *(structure.components or ()))
     has_halo = layout.blocks.has_halo
     shape = (*lead, *(layout.shape if has_halo else layout.true_shape))
@@ -41,17 +56,15 @@ def random_input(structure: Structure, *, batch: tuple[int, ...] = (), dtype: An
     values = rng.standard_normal(shape)
     if structure.kind != "real":
         values = values + 1j * rng.standard_normal(shape)
-    bits = jnp.finfo(jax.dtypes.canonicalize_dtype(np.float64 if dtype is None else dtype)).bits
-    single = np.float32 if structure.kind == "real" else np.complex64
-    values = values.astype(single) if bits == 32 else values
+    values = values.astype(real if structure.kind == "real" else np.result_type(real, np.complex64))
     return jax.device_put(values, layout.sharding_of(shape)) if has_halo else layout.shard(values)
 
 
 def assert_adjoint(
     operator: Callable,
     adjoint: Callable | None = None,
-    x: Values | None = None,
-    y: Values | None = None,
+    x: Numbers | None = None,
+    y: Numbers | None = None,
     *,
     rtol: float | None = None,
 ) -> None:
@@ -63,20 +76,21 @@ def assert_adjoint(
 
     - `operator`, `adjoint`: functions. By default, `adjoint` is `operator.H`.
     - `x`, `y`: an input of each of them. By default random ones, if `operator` is an operator of decompops.
-    - `rtol`: the allowed difference, relative to the norms of y and A x. The default is `tolerance(dtype)`.
+    - `rtol`: the allowed difference, relative to the norms of y and A x. The default is `tolerance` of the dtype of y,
+        or of A x if y has integers.
 
-    **Raises:** `AssertionError` if the numbers differ.
+    **Raises:** `AssertionError` if the numbers differ; `TypeError` if an argument has no default for this `operator`.
     """
     x, y = _given(operator, x, y)
-    adjoint = operator.H if adjoint is None else adjoint  # pyright: ignore[reportFunctionMemberAccess]
+    adjoint = _pair_of(operator, "H", "adjoint") if adjoint is None else adjoint
     _assert_paired("conjugate transpose", operator, adjoint, x, y, np.conj, rtol)
 
 
 def assert_transposed(
     operator: Callable,
     transposed: Callable | None = None,
-    x: Values | None = None,
-    y: Values | None = None,
+    x: Numbers | None = None,
+    y: Numbers | None = None,
     *,
     rtol: float | None = None,
 ) -> None:
@@ -86,7 +100,7 @@ def assert_transposed(
     `operator.T`.
     """
     x, y = _given(operator, x, y)
-    transposed = operator.T if transposed is None else transposed  # pyright: ignore[reportFunctionMemberAccess]
+    transposed = _pair_of(operator, "T", "transposed") if transposed is None else transposed
     _assert_paired("transpose", operator, transposed, x, y, np.asarray, rtol)
 
 
@@ -168,11 +182,19 @@ def _given(operator: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return x, random_input(operator.out_structure, seed=1) if y is None else y
 
 
+def _pair_of(operator: Any, attribute: str, name: str) -> Callable:
+    found = getattr(operator, attribute, None)
+    if found is None:
+        raise TypeError(f"`{name}` must be given for a function without `.{attribute}`; got {operator!r}.")
+    return found
+
+
 def _assert_paired(name: str, operator: Any, paired: Any, x: Any, y: Any, first: Callable, rtol: float | None) -> None:
     there, back, x, y = _whole(operator(x)), _whole(paired(y)), _whole(x), _whole(y)
+    rtol = (tolerance(y.dtype) or tolerance(there.dtype)) if rtol is None else rtol
+    there, back, x, y = map(_wide, (there, back, x, y))
     left, right = np.sum(first(y) * there).real, np.sum(first(back) * x).real
     scale = np.linalg.norm(y) * np.linalg.norm(there) + 1e-30
-    rtol = tolerance(y.dtype) if rtol is None else rtol
     if not abs(left - right) <= rtol * scale:
         raise AssertionError(
             f"{operator!r} and its {name} must give equal inner products: {left:.12g} = <y, A x> and {right:.12g}, "
@@ -191,6 +213,9 @@ def _assert_close(name: str, found: np.ndarray, expected: np.ndarray, rtol: floa
     if found.shape != expected.shape:
         raise AssertionError(f"{name} must have shape {expected.shape}, as on one device; got {found.shape}.")
     rtol = tolerance(found.dtype) if rtol is None else rtol
+    if not rtol and (others := np.count_nonzero(found != expected)):
+        raise AssertionError(f"{name} must be equal to that of one device; got {others} other values.")
+    found, expected = _wide(found), _wide(expected)
     error, largest = np.abs(found - expected).max(initial=0), np.abs(expected).max(initial=1e-30)
     if not error <= rtol * largest:
         raise AssertionError(
@@ -210,6 +235,11 @@ def _results(function: Any, arrays: tuple[np.ndarray, ...]) -> Any:
     if isinstance(function, AbstractOperator):
         return function.out_structure.layout.gather(results)
     return jax.tree.map(_whole, results)
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    """Return an array in 64 bits, in which sums over numbers of fewer bits neither overflow nor lose digits."""
+    return array.astype(np.result_type(array.dtype, np.float64))
 
 
 def _whole(array: Any) -> np.ndarray:

@@ -61,6 +61,57 @@ def test_random_inputs_are_the_same_on_every_mesh():
     assert real.dtype == np.float32
 
 
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("real", [True, False])
+def test_random_inputs_have_the_given_dtype(name, real):
+    fft = dops.FFT3D(MESHES[0], SHAPE, real=real, pad=True)
+    found = testing.random_input(fft.in_structure, dtype=name)
+    assert found.dtype == (name if real else "complex128" if name == "float64" else "complex64")
+    whole = fft.decomposition.gather(found)
+    expected = fft.decomposition.gather(testing.random_input(fft.in_structure))
+    np.testing.assert_allclose(whole, expected, rtol=float(jnp.finfo(name).eps))
+
+
+def test_tolerances_exceed_rounding_errors():
+    found = {name: testing.tolerance(name) for name in ("float64", "complex64", "float16", "bfloat16", "int32", "bool")}
+    expected = {
+        "float64": 1e-10,
+        "complex64": 1e-5,
+        "float16": 10 / 2**10,
+        "bfloat16": 10 / 2**7,
+        "int32": 0,
+        "bool": 0,
+    }
+    assert found == expected
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "int32", "uint16"])
+def test_adjoints_of_every_dtype(dtype):
+    """The sums neither overflow nor lose digits, so right adjoints pass, and wrong ones do not."""
+    factor = np.asarray(2, dtype)
+    x, y = (np.asarray(60 * np.random.default_rng(seed).random(5000), dtype) for seed in range(2))
+    testing.assert_adjoint(lambda x: factor * x, lambda y: factor * y, x, y)
+    testing.assert_transposed(lambda x: factor * x, lambda y: factor * y, x, y)
+    assert "equal inner products" in failure(testing.assert_adjoint, lambda x: factor * x, lambda y: y, x, y)
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        testing.assert_adjoint(lambda x: 0.1 * x.astype(float), lambda y: 0.1 * y.astype(float), x, y)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", "bfloat16", "float32", "float64", "complex64", "bool", "int8", "uint8", "int64", "uint64"]
+)
+def test_results_of_every_dtype_on_meshes(dtype):
+    """The comparison finds one other number, even one that differs by one from an integer that float64 cannot hold."""
+    shift = np.asarray(2**60 if dtype in ("int64", "uint64") else 0, dtype)
+    u = random_field(SHAPE) > 0
+    other = u.copy()
+    other[0, 0, 0] = not u[0, 0, 0]
+    u, other = u.astype(dtype) + shift, other.astype(dtype) + shift
+    testing.assert_same_on_meshes(lambda mesh: jnp.asarray, MESHES, u)
+    wrong = lambda mesh: lambda u: u if mesh.size == 1 else other
+    assert "must be" in failure(testing.assert_same_on_meshes, wrong, MESHES, u)
+
+
 def energy_of(fft):
     """Return a function that is no polynomial, so that differences are not exact."""
     return lambda u: fft.decomposition.sum(jnp.sin(jnp.abs(fft.inverse(jnp.tanh(1) * fft(u))) ** 2))
@@ -116,6 +167,14 @@ def test_results_on_meshes():
 def test_bad_arguments(plain):
     with pytest.raises(TypeError, match="`x` and `y` must be given for a function"):
         testing.assert_adjoint(lambda x: x, lambda y: y)
+    x = np.ones(3)
+    with pytest.raises(TypeError, match=r"`adjoint` must be given for a function without `\.H`; got <function"):
+        testing.assert_adjoint(lambda x: x, x=x, y=x)
+    with pytest.raises(TypeError, match=r"`transposed` must be given for a function without `\.T`; got <function"):
+        testing.assert_transposed(lambda x: x, x=x, y=x)
+    fft = dops.FFT3D(MESHES[0], SHAPE, pad=True)
+    with pytest.raises(TypeError, match=r"`dtype` must be a dtype of real floating-point .*; got 'int32'"):
+        testing.random_input(fft.in_structure, dtype="int32")
     with pytest.raises(ValueError, match="`meshes` must have at least one mesh"):
         testing.assert_same_on_meshes(lambda mesh: abs, [])
     with pytest.raises(ValueError, match="`order` must be an integer of at least one"):

@@ -2,11 +2,14 @@
 
 import builtins
 import sys
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import plot
+
+from processes import report, start, wait, worker
 
 
 TIME = np.linspace(0, 2, 9)
@@ -60,6 +63,12 @@ def test_panels_belong_to_no_window():
     assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
 
 
+def test_curves_that_are_sharded_over_processes(tmp_path):
+    with start(tmp_path, worker(Path(__file__).with_name("rank.py"), "curves", 2, 2)) as ranks:
+        wait(ranks, limit=90)
+        assert [rank.code for rank in ranks] == [0, 0], report(ranks)
+
+
 def test_a_missing_matplotlib_is_named(monkeypatch):
     original = builtins.__import__
 
@@ -78,13 +87,37 @@ def test_errors(plain):
     for error, message, call in (
         (ValueError, r"`values\['a'\]` must have one value for each time", lambda: draw(TIME, {"a": TIME[1:]})),
         (ValueError, "`values` must have one value for each time", lambda: draw(TIME, TIME[None])),
+        (
+            ValueError,
+            r"shape \(points,\); got \(1, 9\) for the values and \(1, 9\) for the times",
+            lambda: draw(TIME[None], TIME[None]),
+        ),
+        *(
+            (
+                TypeError,
+                r"`references\['b'\]` must be a pair \(times, values\); got ",
+                lambda pair=pair: draw(TIME, TIME, references={"b": pair}),
+            )
+            for pair in (TIME, (TIME,), (TIME, TIME, TIME), None, 3)
+        ),
+        *(
+            (
+                TypeError,
+                r"`references` must map names to pairs \(times, values\)",
+                lambda references=references: draw(TIME, TIME, references=references),
+            )
+            for references in ([(TIME, TIME)], TIME, 3)
+        ),
         (ValueError, r"`references\['b'\]` must have", lambda: draw(TIME, TIME, references={"b": (TIME, TIME[1:])})),
         (ValueError, "`values` must hide no values", lambda: draw(TIME, np.ma.masked_greater(TIME, TIME[0]))),
         (TypeError, "`values` must be real", lambda: draw(TIME, 1j * TIME)),
         (ValueError, '`log` must be "", "x", "y" or "xy"', lambda: draw(TIME, TIME, log="z")),
         (ValueError, "`ax` must be 1 `Axes`", lambda: draw(TIME, TIME, ax=plain.plot.panels(1, 2))),
         (ValueError, "`rows` must be an integer of at least one", lambda: plain.plot.panels(0, 1)),
-        (ValueError, "`size` must be two positive numbers", lambda: plain.plot.panels(size=(1, -1))),
+        *(
+            (ValueError, "`size` must be two positive numbers", lambda size=size: plain.plot.panels(size=size))
+            for size in ((1, -1), 3, (1, 2, 3), (1, None), (1, np.inf), "ab")
+        ),
     ):
         with pytest.raises(error, match=message):
             call()

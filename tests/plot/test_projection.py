@@ -39,6 +39,28 @@ def test_components_of_a_slab():
             np.testing.assert_allclose(panel.images[0].get_array(), plane.T, rtol=1e-12)
 
 
+@pytest.mark.parametrize("length", [1.0, 2 * np.pi, 3.0, 0.7, 10.0])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("basis", "points"),
+    [
+        (dops.Fourier(), lambda length: np.arange(10) * length / 10),
+        (dops.Chebyshev(), lambda length: length / 2 - length / 2 * np.cos(np.pi * np.arange(10) / 9)),
+        (dops.Cells([0, 1e-8, 3e-8, 0.5, 1]), lambda length: np.array([0.5e-8, 2e-8, 0.25 + 1.5e-8, 0.75]) * length),
+    ],
+    ids=["fourier", "chebyshev", "cells"],
+)
+def test_a_slab_includes_both_bounds(basis, points, dtype, length):
+    """Bounds that are computed in another way than the points of the grid, or in 32 bits, select the same planes."""
+    coordinates = points(length).astype(dtype)
+    shape, bases = (len(coordinates), 4, 4), (basis, dops.Fourier(), dops.Fourier(half=True))
+    transform = dops.Transform(make_mesh((2, 2)), shape=shape, bases=bases, box=dops.Box(length), pad=True)
+    field = transform.decomposition.shard(np.ones(shape))
+    for first, last in ((0, 1), (1, 2), (2, len(coordinates) - 1), (3, 3)):
+        found = plot.projection(transform, field, "x", "sum", between=coordinates[[first, last]])
+        np.testing.assert_array_equal(found.images[0].get_array(), last - first + 1)
+
+
 def test_mean_between_walls_has_the_quadrature_weights():
     bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
     transform = dops.Transform(make_mesh((2, 4)), shape=(7, 8, 8), bases=bases, box=dops.Box(1.0), pad=True)
@@ -73,6 +95,10 @@ def test_errors(plain):
         ('`reduce` must be "max", "min", "mean" or "sum"', lambda: draw(dec, u, "x", "median")),
         ("`between` must be two increasing coordinates", lambda: draw(dec, u, between=(2, 1))),
         ("`between` must be two increasing coordinates", lambda: draw(dec, u, between=(0.1, 0.2))),
+        *(
+            ("`between` must be two increasing coordinates", lambda between=between: draw(dec, u, between=between))
+            for between in (0.3, (0, 1, 2), (None, 1), "ab", np.zeros((2, 2)), (np.nan, 1))
+        ),
         ("`axis` must be", lambda: draw(dec, u, 3)),
     ):
         with pytest.raises(ValueError, match=message):

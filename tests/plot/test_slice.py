@@ -65,6 +65,45 @@ def test_components_and_several_planes_share_their_colours():
     assert len(axes[0].figure.axes) == 5  # There are four panels and one colour bar.
 
 
+@pytest.mark.parametrize("place", [0, 0.1, 1.9, 3.4, 3.7, 3.9, 4, np.float32(4.0000005), -1e-7])
+def test_the_nearest_plane_of_a_periodic_axis(place):
+    """The end of a periodic axis is its start. Between walls, the planes at both ends differ."""
+    dec, field, u = sharded()
+    angles = 2 * np.pi * (np.arange(11) / 11 - place / 4)
+    number = np.cos(angles).argmax()
+    (axes,) = plot.slice(dec, field, "z", at=np.array([place]))
+    np.testing.assert_allclose(image(axes), u[..., number].T, rtol=1e-12)
+
+
+def test_the_nearest_plane_between_walls():
+    bases = (dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True))
+    transform = dops.Transform(make_mesh((2, 4)), shape=(9, 10, 11), bases=bases, box=BOX, pad=True)
+    u = random_field(SHAPE)
+    field = transform.decomposition.shard(u)
+    points = bases[0].points(9)
+    for place in (0, 0.3, 0.99, 1):
+        (drawn,) = plot.slice(transform, field, "x", at=place).images
+        np.testing.assert_allclose(drawn.get_array(), u[abs(points - place).argmin()].T, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [tuple, list, np.array, jnp.array])
+def test_several_planes_in_any_kind_of_sequence(kind):
+    dec, field, u = sharded()
+    for options in ({"index": kind([0, 3])}, {"at": kind([0, 12 / 11])}, {"index": kind([3])}):
+        panels = plot.slice(dec, field, "z", **options)
+        assert isinstance(panels, list)
+        for panel, number in zip(panels, (0, 3) if len(panels) == 2 else (3,), strict=True):
+            np.testing.assert_allclose(image(panel), u[..., number].T, rtol=1e-12)
+    assert not isinstance(plot.slice(dec, field, "z", index=jnp.array(3)), list)
+    assert not isinstance(plot.slice(dec, field, "z", at=np.array(1.0)), list)
+
+
+@pytest.mark.parametrize("limits", [(0, 1), [0.0, 1.0], np.array([0, 1]), jnp.array([0.0, 1.0])], ids=repr)
+def test_limits_in_any_kind_of_sequence(limits):
+    dec, field, _ = sharded()
+    assert plot.slice(dec, field, limits=limits).images[0].get_clim() == (0, 1)
+
+
 def test_positive_fields_limits_and_logarithmic_colours():
     dec, field, u = sharded()
     (drawn,) = plot.slice(dec, abs(field), "x", index=0).images
@@ -196,16 +235,24 @@ def test_errors(plain):
         (ValueError, "`index` must be one or more integers below 8", lambda: draw(dec, u, index=8)),
         (ValueError, "`index` must be one or more integers below 8", lambda: draw(dec, u, index=0.5)),
         (ValueError, "`index` must be one or more integers below 8", lambda: draw(dec, u, index=())),
+        (ValueError, "`index` must be one or more integers below 8", lambda: draw(dec, u, index=((0, 1), 2))),
         (ValueError, "`index` must be None if `at` is given", lambda: draw(dec, u, index=1, at=1.0)),
         (ValueError, "`at` must be from 0 to 6.28", lambda: draw(dec, u, at=7.0)),
-        (ValueError, "`at` must be from 0 to 6.28", lambda: draw(dec, u, at=np.nan)),
+        *(
+            (ValueError, "`at` must be from 0 to 6.28", lambda at=at: draw(dec, u, at=at))
+            for at in (np.nan, "a", (), ((0, 1),), ((0, 1), 2), (None, 1), -1e-3)
+        ),
         (ValueError, "`vertical` must be an axis of the drawn plane", lambda: draw(dec, u, "x", vertical="x")),
-        (ValueError, "`limits` must be two increasing numbers", lambda: draw(dec, u, limits=(1, 0))),
+        *(
+            (ValueError, "`limits` must be two increasing numbers", lambda limits=limits: draw(dec, u, limits=limits))
+            for limits in ((1, 0), 3, (None, 1), (0, 1, 2), np.zeros(2), "ab", (0, np.inf))
+        ),
         (ValueError, "`limits` must be positive", lambda: draw(dec, u, limits=(0, 1), log=True)),
         (TypeError, "`log` must be True or False", lambda: draw(dec, u, log="x")),
         (ValueError, "`ax` must be 1 `Axes`", lambda: draw(dec, u, ax=two)),
         (TypeError, "`ax` must be matplotlib's `Axes`", lambda: draw(dec, u, ax=two[0].figure)),
         (ValueError, "`title` must be 2 strings", lambda: draw(dec, u, index=(0, 1), title="u")),
+        (ValueError, "`title` must be one string; got 3", lambda: draw(dec, u, title=3)),
     ):
         with pytest.raises(error, match=message):
             call()

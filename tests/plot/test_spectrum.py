@@ -78,6 +78,13 @@ def test_slopes_touch_the_spectrum_from_above():
         assert axes.lines[number].get_linestyle() != "-"
 
 
+@pytest.mark.parametrize("slopes", [-5 / 3, (-5 / 3,), np.array([-5 / 3]), jnp.array([-5 / 3]), np.float64(-5 / 3)])
+def test_one_slope_in_any_form(slopes):
+    fft = transform((8, 8))
+    axes = plot.spectrum(fft, fft.decomposition.shard(random_field((8, 8))), slopes=slopes)
+    assert [line.get_label() for line in axes.lines[1:]] == ["$k^{-5/3}$"]
+
+
 def test_modes_that_a_transform_drops_are_not_drawn():
     fft = transform((16, 16, 16))
     kept = fft.replace(modes=10)
@@ -114,6 +121,16 @@ def test_errors(plain):
         ),
         (ValueError, '`kind` must be "energy" or "power"', lambda: draw(fft, u, kind="enstrophy")),
         (TypeError, "`slopes` must be one real number", lambda: draw(fft, u, slopes=("steep",))),
+        *((TypeError, "`slopes` must be one real number", lambda s=s: draw(fft, u, slopes=s)) for s in (None, "a", 1j)),
+        *(
+            (
+                ValueError,
+                "`field` must have finite values, whose squares do not overflow; got a spectrum with NaN or infinity",
+                lambda bad=bad, kind=kind: draw(fft, np.where(np.arange(8) == 3, bad, u), kind=kind),
+            )
+            for bad in (np.nan, np.inf, -np.inf, 1e200)  # The last one has an infinite square.
+            for kind in ("energy", "power")
+        ),
         (ValueError, "`field` must have power", lambda: draw(fft, 0 * u)),
         (ValueError, "`field` must have power", lambda: draw(fft, 1 + 0 * u)),
         (TypeError, "`field` must be real", lambda: draw(fft, u.astype(complex))),
