@@ -40,6 +40,8 @@ def place_field(x: Array, mesh: Mesh | AbstractMesh, blocks: Blocks, batch: tupl
         return _put(x, mesh, (*batch_of_concrete(x, lead, mesh, blocks.mesh_axes, batch), *spec))
     own = jax.typeof(x).sharding.mesh
     if (own.empty or own == mesh.abstract_mesh) and AxisType.Explicit not in mesh.axis_types:
+        if not inside and is_elsewhere(value, mesh):  # A constraint cannot move it.
+            return _put(x, mesh, (*batch_of_concrete(value, lead, mesh, blocks.mesh_axes, batch), *spec))
         return _constrain(x, mesh, spec)
     if own != mesh.abstract_mesh and not inside:
         x = _put(x, mesh, ())
@@ -47,6 +49,19 @@ def place_field(x: Array, mesh: Mesh | AbstractMesh, blocks: Blocks, batch: tupl
     typed = explicit_spec(mesh, (*_lead(sharding, lead, blocks.mesh_axes), *spec))
     own = mesh.abstract_mesh if sharding.mesh.empty else sharding.mesh
     return x if sharding.spec == typed else jax.sharding.reshard(x, NamedSharding(own, typed))
+
+
+def on_mesh(x: Array, mesh: Mesh | AbstractMesh, blocks: Blocks, name: str) -> Array:
+    """Return `x`, a field with or without padding. If it lies on one device of `mesh`, for example, it is moved.
+
+    Nothing else changes: a field that is sharded in another way stays so. Raises `ValueError` for an array on other
+    devices.
+    """
+    if manual_axes() or not is_elsewhere(value := known(x), mesh):
+        return x
+    refuse_other_devices(value, mesh, PartitionSpec(), name)
+    grid = x.shape[x.ndim - blocks.ndim :]
+    return place_field(x, mesh, blocks, ()) if grid == blocks.shape else _put(x, mesh, ())
 
 
 def place(x: Array, sharding: NamedSharding) -> Array:
@@ -71,6 +86,16 @@ def known(x: Array) -> Array:
     except ConcretizationTypeError:
         return x
     return value if isinstance(value, Array) else x  # The value may be a NumPy array, which lies on no device.
+
+
+def is_elsewhere(x: Array, mesh: Mesh | AbstractMesh) -> bool:
+    """Return True if `x` surely lies on other devices than those of `mesh`, or on them in another order."""
+    if isinstance(x, Tracer) or not isinstance(mesh, Mesh) or not x.committed:
+        return False
+    own: Any = x.sharding
+    if isinstance(own, NamedSharding):
+        return own.mesh is not mesh and list(own.mesh.devices.flat) != list(mesh.devices.flat)
+    return own.device_set != set(mesh.devices.flat)
 
 
 def is_placed(x: Any, mesh: Mesh | AbstractMesh, blocks: Blocks) -> bool:

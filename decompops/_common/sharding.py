@@ -133,6 +133,13 @@ def map_blocks(
     options = {"in_specs": in_specs, "out_specs": out_specs, "axis_names": frozenset(names), "check_vma": check_types}
 
     def mapped(*arguments: Any) -> Any:
+        for x in jax.tree.leaves(arguments):
+            if not all(isinstance(n, int) for n in jnp.shape(x)):
+                raise ValueError(
+                    "`x` must have known lengths for this function, because JAX cannot run a `shard_map` with symbolic "
+                    f"lengths; got shape {jnp.shape(x)}. Call `jax.lax.map(function, x)`, or export a program for each "
+                    "length of the batch."
+                )
         # The mesh itself is passed if possible, because a surrounding `jit` may learn the devices only from this mesh.
         # JAX requires that it equals the mesh of the context, including the kind of device, which an `AbstractMesh` set
         # by a user does not have. `None` selects the mesh of the context. `place` tells why `auto_axes` needs it.

@@ -16,6 +16,7 @@ from .._common.blocks import Blocks, axis_names, batch_spec
 from .._common.box import Box
 from .._common.check import check_untraced
 from .._common.host import device_array, fitting, host_array
+from .._common.placement import on_mesh
 from .._common.sharding import manual_axes
 from .._common.typed import whole_along
 from . import reductions as reductions
@@ -189,8 +190,7 @@ class Layout:
 
         **Raises:** `ValueError` as `sum` does; and `unravel`, for a vector of another length.
         """
-        self._check_reduced("field", field)
-        return ravel(device_array(field), self.mesh, self.blocks)
+        return ravel(self._reduced("field", field), self.mesh, self.blocks)
 
     def sum(self, field: Field) -> Shaped[Array, "*batch"]:
         """Return the sum over the grid. Values in the padding are ignored. The only communication is an all-reduce.
@@ -207,33 +207,28 @@ class Layout:
         **Raises:** `ValueError` for a field of another shape, for a layout with halo layers, and inside a `shard_map`
         over a mesh axis of the grid.
         """
-        self._check_reduced("field", field)
-        return reductions.total(device_array(field), self.blocks.true_shape, self._over("sum"))
+        return reductions.total(self._reduced("field", field), self.blocks.true_shape, self._over("sum"))
 
     def mean(self, field: Field) -> Shaped[Array, "*batch"]:
         """Return the mean over the grid, of the dtype of `jnp.mean`. Arguments and errors are those of `sum`."""
-        self._check_reduced("field", field)
-        return reductions.mean(device_array(field), self.blocks.true_shape, self._over("mean"))
+        return reductions.mean(self._reduced("field", field), self.blocks.true_shape, self._over("mean"))
 
     def norm(self, field: Field) -> Shaped[Array, "*batch"]:
         """Return the square root of the sum of `|field|²` over the grid, a real number.
 
         Arguments and errors are those of `sum`. The derivative at a field of zeros is zero.
         """
-        self._check_reduced("field", field)
-        return reductions.norm(device_array(field), self.blocks.true_shape, self._over("norm"))
+        return reductions.norm(self._reduced("field", field), self.blocks.true_shape, self._over("norm"))
 
     def vdot(self, u: Shaped[Array | np.ndarray, "*u"], v: Shaped[Array | np.ndarray, "*v"]) -> Shaped[Array, "*batch"]:
         """Return the sum of `conj(u) * v` over the grid. Batch axes broadcast.
 
         `u` and `v` are fields as in `sum`. Raises `ValueError` as `sum` does, and if only one of the two has padding.
         """
-        self._check_reduced("u", u)
-        self._check_reduced("v", v)
-        ndim = self.blocks.ndim
+        u, v, ndim = self._reduced("u", u), self._reduced("v", v), self.blocks.ndim
         if np.shape(u)[-ndim:] != np.shape(v)[-ndim:]:
             raise ValueError(f"`u` and `v` must both have padding, or neither; got {np.shape(u)} and {np.shape(v)}.")
-        return reductions.vdot(device_array(u), device_array(v), self.blocks.true_shape, self._over("vdot"))
+        return reductions.vdot(u, v, self.blocks.true_shape, self._over("vdot"))
 
     def _over(self, method: str) -> BlockReduction | None:
         return block_reduction(self.mesh, self.blocks, self.backend, f"Layout.{method}")
@@ -250,11 +245,11 @@ class Layout:
         return self._extreme(field, largest=False)
 
     def _extreme(self, field: Field, *, largest: bool) -> Array:
-        self._check_reduced("field", field)
+        field = self._reduced("field", field)
         if np.dtype(field.dtype).kind == "c":
             raise TypeError(f"`field` must hold real numbers, which have an order; got {field.dtype}.")
         over = self._over("max" if largest else "min")
-        return reductions.extreme(device_array(field), self.blocks.true_shape, over, largest=largest)
+        return reductions.extreme(field, self.blocks.true_shape, over, largest=largest)
 
     def holds(self, field: Any) -> bool:
         """Return whether the last axes of `field` have the lengths of this layout, with or without padding."""
@@ -268,10 +263,14 @@ class Layout:
             shapes = " or ".join(f"(*batch, {', '.join(map(str, shape))})" for shape in expected)
             raise ValueError(f"`{name}` must have shape {shapes} in {self}; got {np.shape(field)}.")
 
-    def _check_reduced(self, name: str, field: Any) -> None:
-        """Raise `ValueError` unless `field` is global, not one block, and fits this layout."""
+    def _reduced(self, name: str, field: Any) -> Array:
+        """Return a field on the devices of this layout, to be reduced.
+
+        Raises `ValueError` unless it is global, not one block, and fits this layout.
+        """
         check_global(name, self.blocks.mesh_axes)
         self.check(field, name)
+        return on_mesh(device_array(field), self.mesh, self.blocks, name)
 
     def _refuse_halo(self, name: str) -> None:
         if self.blocks.has_halo:

@@ -41,7 +41,8 @@ class Multiply(AbstractOperator):
         - `factor`: a real or complex field of shape `(*batch, *shape)` that broadcasts against the fields. For vectors
             of shape `(*batch, 3, *shape)`, a factor with batch axes has the shape `(*batch, 1, *shape)`.
 
-        An instance is called as `multiply(u)`. The product has the precision of u.
+        An instance is called as `multiply(u)`. The product has the precision of u or, if u holds integers or truth
+        values, the precision of the factor.
 
         **Raises:** `TypeError` if `decomposition` is not a `Decomposition`, or if `factor` is neither real nor complex;
         `ValueError` if `factor` does not have the shape of the grid.
@@ -61,9 +62,9 @@ class Multiply(AbstractOperator):
 
     def local(self, block: Shaped[Array, "*field"]) -> Shaped[Array, "*result"]:
         factor = aligned(self.factor, block)
-        if not jnp.iscomplexobj(factor):
-            return factor.astype(block.dtype) * block
-        dtype = np.result_type(block.dtype, np.complex64)
+        dtype = block.dtype if jnp.issubdtype(block.dtype, jnp.inexact) else factor.dtype
+        if jnp.iscomplexobj(factor):
+            dtype = np.result_type(dtype, np.complex64)
         return factor.astype(dtype) * block.astype(dtype)
 
     @property

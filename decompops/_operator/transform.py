@@ -22,7 +22,7 @@ from .._common.blocks import Blocks, axis_names
 from .._common.box import Box, Number
 from .._common.check import brief, check_flag, check_up_to
 from .._common.host import device_array
-from .._common.placement import place
+from .._common.placement import on_mesh, place
 from .._common.sharding import manual_axes
 from .._core import reductions as reductions
 from .._core.block_reduction import block_reduction
@@ -207,7 +207,8 @@ class AbstractTransform(AbstractPlanned):
         blocks = dec.pencil(dec.ndim - 1, dec.shape)
         Layout(dec.mesh, blocks).check(field)
         over = block_reduction(dec.mesh, blocks, dec.backend, "Transform.volume_mean")
-        return reductions.weighted_mean(device_array(field), dec.shape, self.bases, over)
+        field = on_mesh(device_array(field), dec.mesh, blocks, "field")
+        return reductions.weighted_mean(field, dec.shape, self.bases, over)
 
     @property
     def _normed_bases(self) -> tuple[AbstractBasis, ...]:

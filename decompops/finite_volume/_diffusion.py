@@ -186,7 +186,7 @@ class Diffusion(AbstractDerivable):
 
         - `values`: for each axis `None`, or a pair of values at its two walls: u at a "dirichlet" wall, the flux
             `a ∂u/∂n` with the outward derivative at a "neumann" wall, g at a Robin wall. Each is a number, or an array
-            over the other axes, such as `(nx, nz)` at a wall across y, or with batch axes before them.
+            over the other axes, such as `(nx, nz)` at a wall across y, or with batch axes before them. `None` is zero.
         - `body`: u on the surface of a "dirichlet" body, or the flux `a ∂u/∂n` into a "neumann" body: a number, a
             function of the coordinates as for `Body`, or a field of shape `(*batch, *shape)`, which is interpolated.
 
@@ -203,7 +203,8 @@ class Diffusion(AbstractDerivable):
             if given is not None and (pair is None or not isinstance(given, tuple | list) or len(given) != 2):
                 rule = "None along a periodic axis" if pair is None else "None or a pair of values at the two walls"
                 raise ValueError(f"`values` must be {rule}, {name}; got {given!r}.")
-        total = _source(self, tuple((0.0, 0.0) if given is None else tuple(given) for given in values))
+        number = lambda value: 0.0 if value is None else value
+        total = _source(self, tuple(tuple(map(number, given or (None, None))) for given in values))
         if body is None:
             return total
         if (around := self.around) is None:
@@ -314,7 +315,7 @@ def _mixed(geometry: Geometry, cut: Cut, i: int, j: int, weights: Array, extende
 
 
 @eqx.filter_jit
-def _source(operator: Diffusion, values: tuple[tuple[Any, Any], ...]) -> Array:
+def _source(operator: Diffusion, values: tuple[tuple[Any, ...], ...]) -> Array:
     network, geometry, dec = operator.network, operator.geometry, operator.decomposition
     cut, dtype = network.cut(local=False), network.faces[0].dtype
     real = jnp.finfo(dtype).dtype

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Inexact
 
@@ -15,6 +16,7 @@ from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import along
 from .._common.check import check_number
+from .._common.host import host_array
 from .._common.placement import place
 from .._core.decomposition import Decomposition
 from ._cut import Cut, scaled
@@ -197,6 +199,10 @@ def geometry_of(decomposition: Any, boundary: Any, cells: Any) -> Geometry:
                 f"`cells` must be None, `Cells`, or an array of {n} widths along {name}; got {type(entry).__name__} of "
                 f"shape {jnp.shape(entry)}."
             )
+        elif entry is not None and not isinstance(entry, Tracer):
+            widths = host_array(entry, "cells")
+            if not (np.isfinite(widths) & (widths > 0)).all():
+                raise ValueError(f"`cells` must have positive, finite widths along {name}; got {widths!r}.")
     static = tuple(entry if isinstance(entry, Cells) else None for entry in each)
     widths = tuple(None if entry is None or isinstance(entry, Cells) else jnp.asarray(entry) for entry in each)
     return Geometry(decomposition, tuple(conditions), tuple(robin), static, widths)

@@ -15,7 +15,7 @@ from .._common import compat
 from .._common.blocks import Blocks, flat_names
 from .._common.check import check_one_or_each
 from .._common.sharding import map_blocks
-from .._common.typed import batch_in_type
+from .._common.typed import batch_in_type, equally_varying
 from .._core.decomposition import Decomposition
 from .._core.structure import Structure
 from .._operator.halo import HaloExchange
@@ -91,7 +91,16 @@ def on_blocks(
     own, other = source.blocks(), target.blocks()
     exchange, cuts = _exchange(own, other, source, reach, periodic, rate)
 
-    def on_block(parameters: Any, window: Array) -> Array:
+    # A derivative by parameters is a sum over devices, from the place where parameters begin to vary from device to
+    # device. On CPUs, XLA cannot compile this sum in bfloat16 if a mesh axis is left over, and half precision would
+    # lose digits.
+    leaves, tree = jax.tree.flatten(parameters)
+    dtypes = [leaf.dtype for leaf in leaves]
+    parameters = [leaf.astype(np.float32) if leaf.dtype.itemsize < 4 else leaf for leaf in leaves]
+
+    def on_block(parameters: list[Array], window: Array) -> Array:
+        window, *parameters = equally_varying(window, *parameters)
+        parameters = tree.unflatten([leaf.astype(dtype) for leaf, dtype in zip(parameters, dtypes)])
         if rate is None:
             window = _cut_out(window, own, cuts)
         result = function(parameters, window)
@@ -105,7 +114,7 @@ def on_blocks(
     # Both operators stay outside of the `shard_map`, because they know batches: for a kernel inside, XLA would gather
     # the fields that a further mesh axis shards. A derivative stores `x`, not the windows.
     @forgetting
-    def on_fields(parameters: Any, x: Array) -> Array:
+    def on_fields(parameters: list[Array], x: Array) -> Array:
         windows = exchange(x)
         # A `shard_map` instead of a `jax.vmap` over blocks: `jax.vmap` merges the batch and the blocks of a convolution
         # into one array axis, in this order. XLA then gathers this axis, and on Explicit meshes JAX raises an error.

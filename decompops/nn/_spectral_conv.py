@@ -15,6 +15,7 @@ from jax import Array
 from jax.sharding import NamedSharding
 from jaxtyping import Float, Inexact, Key, Shaped, UInt32
 
+from .._basis.fourier import field_dtype
 from .._common.check import check_count, check_key, check_up_to
 from .._common.placement import place
 from .._common.remember import remembered
@@ -161,6 +162,7 @@ class SpectralConv(AbstractTyped):
         ndim = transform.decomposition.ndim
         spectrum = transform(check_channels(x, self.in_channels, ndim))
         parts = self._weight_like_spectrum()
+        parts = parts.astype(field_dtype(parts.dtype))  # JAX has no complex numbers of half precision.
         weight = jax.lax.complex(parts[0], parts[1])
         grid = string.ascii_uppercase[:ndim]
         return transform.inverse(jnp.einsum(f"oi{grid},...i{grid}->...o{grid}", weight, spectrum))

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.core import Tracer
 from jaxtyping import Float
 
 from .._common.box import Number
@@ -22,11 +23,12 @@ class Cosmology(eqx.Module):
     """A flat universe of matter and a cosmological constant. Times are scale factors a, with a = 1 today.
 
     All methods take numbers or arrays of scale factors, and can be differentiated with respect to them and `matter`.
+    The results have the precision of the scale factors, and at least single precision.
 
     - `matter`: the density parameter Ωₘ today, a number between 0 and 1. With 1, the universe is that of Einstein and
         de Sitter, in which perturbations grow like a.
 
-    **Raises:** `TypeError` or `ValueError` if `matter` is not one positive number.
+    **Raises:** `TypeError` or `ValueError` if `matter` is not one number above 0 and up to 1.
 
     Source: Peebles, The Large-Scale Structure of the Universe (1980), section 10.
     """
@@ -35,6 +37,8 @@ class Cosmology(eqx.Module):
 
     def __check_init__(self):
         check_number("matter", self.matter, positive=True)
+        if not isinstance(self.matter, Tracer) and self.matter > 1:
+            raise ValueError(f"`matter` must be at most 1, for a flat universe; got {self.matter!r}.")
 
     def expansion(self, a: Scalars) -> Float[Array, "*a"]:
         """Return the Hubble rate H(a) / H(1)."""
@@ -65,4 +69,5 @@ class Cosmology(eqx.Module):
     def _in_one_dtype(self, a: Scalars) -> tuple[Array, Array]:
         a = jnp.asarray(a)
         a = a if jnp.issubdtype(a.dtype, jnp.floating) else a.astype(jnp.result_type(float))
+        a = a.astype(jnp.float32) if a.dtype.itemsize < 4 else a  # a**3 would leave the range of half precision.
         return a, jnp.asarray(self.matter, a.dtype)

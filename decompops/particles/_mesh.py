@@ -352,7 +352,7 @@ class ParticleMesh(eqx.Module):
         """Return finite positions. Raises `ValueError` for other numbers and shapes."""
         check_untraced("positions", positions, function)
         positions = host_array(positions, "positions")
-        if positions.ndim != 2 or positions.shape[1] != self._ndim or not np.issubdtype(positions.dtype, np.floating):
+        if positions.ndim != 2 or positions.shape[1] != self._ndim or not jnp.issubdtype(positions.dtype, jnp.floating):
             raise ValueError(
                 f"`positions` must be real numbers of shape (n, {self._ndim}); got {positions.shape} {positions.dtype}."
             )

@@ -176,7 +176,11 @@ class AbstractGreen(AbstractKernel):
 def _check_resonance(resonance: Number | None, grid: OpenGrid, lengths: Sequence[Number]) -> None:
     axes = [axis for axis in range(len(lengths)) if axis not in grid.open]
     known = all(isinstance(lengths[axis], float) for axis in axes)
-    if resonance is None or isinstance(resonance, Tracer) or not axes or not known:
+    if resonance is None or isinstance(resonance, Tracer) or not known:
+        return
+    if not axes:
+        if resonance == 0 and len(grid.open) < 3:
+            raise ValueError(f"`wavenumber` must not be zero on {len(grid.open)} open axes; got {resonance}.")
         return
     squares = [(grid.bases[axis].wavenumbers(grid.shape[axis]) / float(lengths[axis])) ** 2 for axis in axes]
     q = np.sqrt(functools.reduce(np.add.outer, squares))

@@ -193,7 +193,8 @@ class StructureFunctions(NamedTuple):
 
     - `r`: the distances of the two points, of shape `(separations,)`.
     - `longitudinal`: the moments of the component along the separation, of shape `(*batch, orders, separations)`.
-    - `transverse`: the moments of the other components, averaged over them, of the same shape.
+    - `transverse`: the moments of the other components, averaged over them, of the same shape; NaN on a
+        grid of one axis, which has no other components.
     """
 
     r: Array

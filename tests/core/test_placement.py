@@ -10,6 +10,7 @@ from helpers import assert_close, make_mesh, random_field
 
 SHAPE = (8, 8, 8)
 DEC = dops.Decomposition(make_mesh((2, 2)), shape=SHAPE, backend="native")
+MESH_DEVICES = np.asarray(DEC.mesh.devices).ravel()
 FFT = dops.FFT3D(DEC, real=True)
 OPERATORS = {
     "fft": FFT,
@@ -61,3 +62,52 @@ def test_weak_types_stay_weak():
     placed = dops.Transpose(DEC, "z", "z")(jax.numpy.full(SHAPE, 2.0))
     assert placed.weak_type
     assert placed.sharding.is_equivalent_to(DEC.layout().sharding, 3)
+
+
+OTHER = jax.sharding.Mesh(MESH_DEVICES[[2, 0, 3, 1]].reshape(2, 2), ("x", "y"))
+PLACES = {
+    "one device": jax.sharding.SingleDeviceSharding(MESH_DEVICES[2]),
+    "another order": jax.sharding.NamedSharding(OTHER, jax.P("x", "y")),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_eager_derivatives_and_sums_of_arrays_that_lie_elsewhere(place, backend, kind):
+    """An array on one device of the mesh, or on its devices in another order, is moved as in a plain call."""
+    mesh = make_mesh((2, 2), kind)
+    fft = dops.FFT3D(dops.Decomposition(mesh, shape=SHAPE, backend=backend), real=True)
+    dec, u, v = fft.decomposition, random_field(SHAPE), random_field(SHAPE, seed=1)
+    x, k = jax.device_put(u, PLACES[place]), np.fft.rfftn(u)
+    value, tangent = map(fft.out_layout.gather, jax.jvp(fft, (x,), (x,)))
+    assert_close(value, k)
+    assert_close(tangent, k)
+    _, pull = jax.vjp(fft, x)
+    assert_close(pull(fft(v))[0], np.asarray(fft.T(fft(v))))
+    assert_close(fft.out_layout.gather(jax.linearize(fft, x)[1](x)), k)
+    assert_close(dec.sum(x), u.sum())
+    assert_close(dec.mean(x), u.mean())
+    assert_close(dec.norm(x), np.linalg.norm(u.ravel()))
+    assert_close(dec.vdot(x, dec.shard(v)), np.vdot(u, v))
+    assert float(dec.max(x)) == u.max()
+    assert float(dec.min(x)) == u.min()
+    assert_close(fft.volume_mean(x), u.mean())
+    assert_close(np.sort(dec.ravel(x)[0]), np.sort(u.ravel()))
+
+
+def test_sums_of_cropped_arrays_that_lie_elsewhere():
+    dec = dops.Decomposition(make_mesh((2, 2)), shape=(5, 7, 3), pad=True, backend="native")
+    u = random_field((2, 5, 7, 3))
+    x = jax.device_put(u, PLACES["one device"])
+    assert_close(dec.sum(x), u.sum((1, 2, 3)))
+    assert_close(dec.max(x), u.max((1, 2, 3)))
+
+
+@pytest.mark.parametrize("method", ["sum", "mean", "norm", "max", "min", "ravel"])
+@pytest.mark.parametrize("backend", ["native", "xla"])
+def test_sums_refuse_arrays_on_other_devices(method, backend):
+    dec = dops.Decomposition(make_mesh((2, 2)), shape=SHAPE, backend=backend)
+    far = jax.device_put(random_field(SHAPE), jax.devices()[7])
+    with pytest.raises(ValueError, match=r"`field` must lie on the operator's mesh, .*; got an array on devices \[7\]"):
+        getattr(dec, method)(far)

@@ -348,12 +348,24 @@ def test_bad_arguments(plain):
         diffusion(dec, boundary=("dirichlet", "neumann"))
     with pytest.raises(ValueError, match="`cells` must be None, `Cells`, or an array of 4 widths along x"):
         diffusion(dec, cells=(np.ones(5), None, None))
+    for widths in (
+        np.array([1.0, 2.0, -1.0, 2.0]),
+        np.array([1.0, 0.0, 1.0, 1.0]),
+        jnp.array([1.0, jnp.nan, 1.0, 1.0]),
+    ):
+        with pytest.raises(ValueError, match="`cells` must have positive, finite widths along x; got array"):
+            diffusion(dec, cells=(widths, None, None))
     with pytest.raises(ValueError, match="`coefficient` must be a positive"):
         robin(-1.0)
     with pytest.raises(ValueError, match="`values` must be None along a periodic axis"):
         diffusion(dec).source((1.0, 1.0), None, None)
     with pytest.raises(ValueError, match=r"`values` must be numbers or arrays of shape"):
         diffusion(dec, boundary="dirichlet").source((np.ones(7), 1.0), None, None)
+
+
+def test_a_missing_value_at_one_wall_is_zero():
+    operator = finite_volume.Diffusion(grid_of("pencils"), 2.0, boundary="dirichlet")
+    assert_close(operator.source((None, 1.5), None, None), np.asarray(operator.source((0.0, 1.5), None, None)))
 
 
 def test_placement_of_coefficients():

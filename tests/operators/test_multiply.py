@@ -26,6 +26,17 @@ def test_products(factor, field):
     assert_adjoint(run(multiply), run(multiply.H), u, y)
 
 
+@pytest.mark.parametrize("field", [bool, np.int8, np.uint8, np.int64])
+@pytest.mark.parametrize("factor", [np.float32, np.complex128])
+def test_products_with_integers(factor, field):
+    """The product has the dtype of the factor, which an integer dtype would cut."""
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True)
+    a, u = random_field(SHAPE, factor), (3 * random_field((2, *SHAPE))).astype(field)
+    product = dops.Multiply(dec, a)(dec.shard(u))
+    assert product.dtype == factor
+    assert_close(dec.gather(product), a * u.astype(factor))
+
+
 def test_pipelines_have_transposes_and_gradients():
     fft = dops.FFT3D(make_mesh((2, 4)), shape=(8, 8, 8), real=True)
     dec = fft.decomposition

@@ -13,7 +13,7 @@ import pytest
 from decompops import particles
 
 import exchanges
-from helpers import make_mesh
+from helpers import assert_close, make_mesh
 
 
 COUNT = exchanges.COUNT
@@ -171,3 +171,13 @@ def test_an_exported_program_has_no_kernel():
 
 def _particles(x, v, counts) -> particles.Particles:
     return particles.Particles(x, {"v": v}, counts, counts, jnp.zeros_like(counts))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
+def test_positions_of_half_precision_are_placed(dtype):
+    """NumPy does not count bfloat16 as a floating-point number."""
+    pm = particles.ParticleMesh(dops.Decomposition(make_mesh((2, 2)), shape=(8, 8), box=dops.Box(1.0)))
+    positions = np.asarray(np.random.default_rng(0).random((20, 2))).astype(dtype)
+    p = pm.place(positions)
+    assert p.positions.dtype == dtype
+    assert_close(jnp.sum(pm.deposit(p)), 20.0, 1e-3)

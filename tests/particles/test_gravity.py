@@ -11,7 +11,7 @@ from decompops import particles
 from scipy.integrate import solve_ivp
 
 import clouds
-from helpers import make_mesh
+from helpers import assert_close, make_mesh
 
 
 SHAPE, LENGTHS = (8, 6, 5), (1.0, 2.0, 1.5)
@@ -252,6 +252,15 @@ def test_a_fault_stops_the_particles():
     pm.exchange(pm.grow(last, 3)).check()
 
 
+@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
+def test_early_times_in_half_precision(dtype):
+    """Cubes of small scale factors leave the range of half precision, so the results have single precision."""
+    cosmology, a = particles.Cosmology(0.3), jnp.asarray([0.01, 0.5], dtype)
+    for method in (cosmology.expansion, cosmology.growth, cosmology.momentum_growth):
+        assert method(a).dtype == np.float32
+        assert_close(method(a), np.asarray(method(a.astype(np.float64))), 1e-5)
+
+
 def test_errors(plain):
     particles = plain.particles
     dec = plain.Decomposition(make_mesh((2,)), shape=(8, 6), box=plain.Box(1.0))
@@ -280,6 +289,8 @@ def test_errors(plain):
         particles.KickDriftKick(pm, lambda p: p.positions[:, 0], jnp.arange(3.0)).rollout(p)
     with pytest.raises(ValueError, match=r"`matter` must be a positive, finite number; got -1\.0"):
         particles.Cosmology(-1.0)
+    with pytest.raises(ValueError, match=r"`matter` must be at most 1, for a flat universe; got 1\.5"):
+        plain.particles.Cosmology(1.5)
     fft = plain.FFT(dec, real=True)
     with pytest.raises(ValueError, match="`times` must be 1 or 2; got 3"):
         particles.Deconvolution(fft, "cic", 3)

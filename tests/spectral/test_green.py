@@ -212,5 +212,7 @@ def test_bad_kernels(plain):
     with pytest.raises(ValueError, match="must differ from the wavenumbers of the periodic axes"):
         spectral.Convolution(fft.replace(real=False), spectral.HelmholtzKernel(2 * math.pi), ("x",))
     flat = dops.FFT2D(make_mesh((1,)), shape=(4, 4), real=True)
+    with pytest.raises(ValueError, match=r"`wavenumber` must not be zero on 2 open axes; got 0"):
+        spectral.Convolution(flat.replace(real=False), spectral.HelmholtzKernel(0.0))
     with pytest.raises(ValueError, match="grid of three axes"):
         spectral.Convolution(flat, spectral.BiotSavartKernel())

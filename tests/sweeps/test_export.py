@@ -69,6 +69,10 @@ def test_a_process_without_decompops_runs_exported_programs(tmp_path, plain):
         "function of a batch": (jax.vmap(plain.fft.fftn), flat, c, np.fft.fftn(c, axes=(1, 2, 3))),
         "equation": (lambda u: equation(0.0, u), along_y(flow, P(None, "x", "y")), flow, -0.5 * flow),
     }
+    even_batch = jax.ShapeDtypeStruct((b, 4, 4, 4), u.dtype, sharding=batch.sharding)
+    for function in (plain.nn.AvgPool(even.decomposition, 2), even.decomposition.ravel):  # These contain a `shard_map`.
+        with pytest.raises(ValueError, match=r"must have known lengths .*; got shape \(b, 4, 4, 4\)"):
+            export.export(jax.jit(lambda x, function=function: function(x)))(even_batch)
     for name, (function, argument, x, expected) in cases.items():
         (tmp_path / f"{name}.bin").write_bytes(export.export(jax.jit(function))(argument).serialize())
         np.savez(tmp_path / f"{name}.npz", x=x, expected=expected)
