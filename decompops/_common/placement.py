@@ -92,10 +92,10 @@ def is_elsewhere(x: Array, mesh: Mesh | AbstractMesh) -> bool:
     """Return True if `x` surely lies on other devices than those of `mesh`, or on them in another order."""
     if isinstance(x, Tracer) or not isinstance(mesh, Mesh) or not x.committed:
         return False
-    own: Any = x.sharding
-    if isinstance(own, NamedSharding):
-        return own.mesh is not mesh and list(own.mesh.devices.flat) != list(mesh.devices.flat)
-    return own.device_set != set(mesh.devices.flat)
+    if not isinstance(x.sharding, NamedSharding):
+        return x.sharding.device_set != set(mesh.devices.flat)
+    own: Any = x.sharding.mesh
+    return own is not mesh and list(own.devices.flat) != list(mesh.devices.flat)
 
 
 def is_placed(x: Any, mesh: Mesh | AbstractMesh, blocks: Blocks) -> bool:
