@@ -47,7 +47,7 @@ def test_a_first_step_below_the_rounding_error_of_the_end():
     ("make", "error", "message"),
     [
         (lambda pde: pde.ErrorControl(largest=-1.0), ValueError, "`largest` must be a positive, finite number; got -1"),
-        (lambda pde: pde.ErrorControl(largest="a"), TypeError, "`largest` must be one real number; got 'a'"),
+        (lambda pde: pde.ErrorControl(largest="wide"), TypeError, "`largest` must be one real number; got 'wide'"),
         (lambda pde: pde.CFL(largest=0.0), ValueError, "`largest` must be a positive"),
         (lambda pde: pde.CFL(True), TypeError, "`number` must be one real number; got True"),
         (lambda pde: pde.Snapshots("a_{}_{name}.h5"), ValueError, "`path` must have a placeholder for a number"),
@@ -69,7 +69,7 @@ def test_numbers_of_other_types(plain):
         ({"t_end": None}, TypeError, "`t_end` must be one real number; got None"),
         ({"t_end": "1"}, TypeError, "`t_end` must be one real number; got '1'"),
         ({"t": 1j}, TypeError, "`t` must be one real number; got 1j"),
-        ({"interval": "a"}, TypeError, "`interval` must be one real number; got 'a'"),
+        ({"interval": "wide"}, TypeError, "`interval` must be one real number; got 'wide'"),
         ({"dt": 0.0}, ValueError, r"`solver.dt` must be a positive, finite number; got 0.0"),
         ({"dt": -0.1}, ValueError, r"`solver.dt` must be a positive, finite number; got -0.1"),
     ],
