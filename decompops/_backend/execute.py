@@ -14,7 +14,7 @@ from .._common.ordered import extreme_or_nan, from_ordered, ordered
 from .._plan.lower import Chunks, Segment, Wire, schedule
 from .._plan.plan import Plan
 from .._plan.reduce import Reduce
-from .._plan.stage import AbstractStage, Move
+from .._plan.stage import AbstractStage, Clear, Move
 from .base import AbstractBackend, Call, Group
 from .wire import narrower, send_narrow
 from .xla.backend import assembled, run_stage
@@ -34,6 +34,9 @@ def _run(segment: Segment, block: Array, call: Call) -> Array:
     if segment.wire is not None:
         (move,), plain = segment.plan.stages, replace(segment, wire=None)
         assert isinstance(move, Move) and move.mesh_axis is not None  # noqa: PT018
+        if segment.wire == "float16" and move.before.padded_axes:
+            # The largest number of a field sets the scale of what is sent, and padding may hold any numbers.
+            block = run_stage(Clear(move.before), block, call.platform)
         return send_narrow(lambda b: _run(plain, b, call), block, segment.wire, move.before.ndim, move.mesh_axis)
     if segment.native:
         result = call.backend.run(segment.plan, block, call)

@@ -160,6 +160,6 @@ def _first_moment(x: Array) -> Array:
     safe = jnp.where(jnp.abs(x) < 0.5, 1, x)
     half = safe / 2
     far = (_wave(safe, jnp.ones_like(safe)) - _wave(half, sinc(half))) / lax.complex(jnp.zeros_like(safe), safe)
-    terms = [x**k / (math.factorial(k) * (k + 2)) for k in range(13)]
+    terms = [x**k / float(math.factorial(k) * (k + 2)) for k in range(13)]  # Beyond 32 bits, JAX refuses integers.
     real, imag = (sum((-1) ** (k // 2) * terms[k] for k in range(first, 13, 2)) for first in (0, 1))
     return jnp.where(jnp.abs(x) < 0.5, lax.complex(real, imag), far)

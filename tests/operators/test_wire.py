@@ -44,6 +44,23 @@ def test_error_of_a_transform(backend, wire, real):
     assert ERRORS[wire] / 8 < back < 1.5 * ERRORS[wire]
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("wire", ERRORS)
+def test_padding_does_not_set_the_scale(backend, wire):
+    """Padding may hold any numbers, such as 1 / 0. They change no digit of the result."""
+    shape = (5, 6, 7)
+    fft = dops.FFT3D(make_mesh((2, 2)), shape=shape, pad=True, real=True, backend=replace(backend, wire=wire))
+    dec, transpose = fft.decomposition, dops.Transpose(fft.decomposition, "z", "x")
+    u = 1e-6 * random_field(shape, np.float64)
+    inside = dec.shard(np.ones(shape))
+    spoilt = jnp.where(inside == 1, dec.shard(u), 1e8)
+    assert relative(fft.out_layout.gather(fft(spoilt)), np.fft.rfftn(u)) < ERRORS[wire]
+    assert relative(transpose.out_layout.gather(transpose(spoilt)), u) < ERRORS[wire]
+    k = fft.out_layout.shard(np.fft.rfftn(u))
+    spoilt = jnp.where(fft.out_layout.shard(np.ones(fft.out_layout.true_shape)) == 1, k, jnp.nan)
+    assert relative(dec.gather(fft.inverse(spoilt)), u) < 1.5 * ERRORS[wire]
+
+
 @pytest.mark.parametrize("size", [1e-30, 1e-3, 1e30])
 def test_numbers_of_any_size(size):
     """Fields of any magnitude keep their precision in float16, because each field of a batch has its own scale.

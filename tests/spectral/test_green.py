@@ -10,7 +10,7 @@ import pytest
 import scipy.special
 from decompops import spectral
 
-from helpers import make_mesh, thinned
+from helpers import assert_close, make_mesh, thinned
 
 
 def transform(sizes, shape, *, real=True, lengths):
@@ -199,6 +199,22 @@ def test_biot_savart(method):
     got = fft.decomposition.gather(spectral.Convolution(fft, spectral.BiotSavartKernel(method))(vorticity))
     error = np.abs(got - velocity).max() / np.abs(velocity).max()
     assert error < (1e-6 if method == "truncated" else 0.1)
+
+
+@pytest.mark.parametrize("axes", [("x",), ("x", "y"), None])
+@pytest.mark.parametrize(
+    "kernel", [spectral.PoissonKernel(), spectral.YukawaKernel(2.0), spectral.HelmholtzKernel(2.5)], ids=repr
+)
+def test_kernels_without_64_bit_mode(kernel, axes):
+    """In JAX's default mode, integers beyond 32 bits raise an error. The numbers are those of 64-bit mode, rounded."""
+    fft = transform((2, 2), (6, 5, 4), real=False, lengths=(1.0, 1.2, 0.8))
+    f = np.random.default_rng(5).normal(size=(6, 5, 4)).astype(np.complex64)
+    run = lambda f: jax.jit(lambda f: spectral.Convolution(fft, kernel, axes)(f))(f)
+    expected = np.asarray(run(f.astype(np.complex128)))
+    with jax.enable_x64(False):
+        got = run(f)
+    assert got.dtype == np.complex64
+    assert_close(got, expected, 1e-5)
 
 
 def test_bad_kernels(plain):
