@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import AxisType, Mesh
 
 from .._backend.base import AbstractBackend
 from .._common.check import check_count, check_flag, check_shape
@@ -49,7 +49,7 @@ def autotune(
     **Arguments:**
 
     - `shape`: the lengths of the grid in cells, without padding, such as `(nx, ny, nz)`. A grid has two or more axes.
-    - `devices`: the devices to use; `None` for all.
+    - `devices`: the devices to use, such as `mesh.devices`; `None` for all.
     - `dtype`: the dtype of the field.
     - `operator`: a function that takes a decomposition and returns the function to time. The function to time gets a
         field of `shape` in the pencils of the last grid axis. `None` times a Fourier transform and its inverse. This
@@ -61,7 +61,7 @@ def autotune(
     - `axes`: the names of the mesh axes. All meshes of the devices that have these axes and divide the grid are tried.
         The default is ("x", "y"), or ("x",) on a grid of two axes. With ("x", "y"), meshes have the sizes
         `(rows, columns)`; `(n, 1)` and `(1, n)` are slabs. A grid of four axes takes up to three mesh axes.
-    - `axis_types`: the types of the mesh axes (`jax.sharding.AxisType`). The default is Auto.
+    - `axis_types`: the type of all mesh axes, or of each (`jax.sharding.AxisType`). The default is Auto.
     - `pad`: whether to try also meshes that do not divide the grid. Fields on these meshes are padded with zeros.
     - `repeats`: the number of timed calls of each candidate. The median of the times counts.
     - `on_trial`: a function that is called with each `Trial`, which has a decomposition, seconds and a failure.
@@ -78,12 +78,16 @@ def autotune(
     candidate works.
     """
     shape = check_shape("shape", shape)
+    axes = _checked_axes(axes, len(shape))
+    for name, function in (("operator", operator), ("on_trial", on_trial)):
+        if not (function is None or callable(function)):
+            raise TypeError(f"`{name}` must be a function or None; got {function!r}.")
     task = Task(
         shape,
         _checked_devices(devices),
         _checked_dtype(dtype),
-        _checked_axes(axes, len(shape)),
-        axis_types,
+        axes,
+        _checked_types(axis_types, axes),
         check_count("repeats", repeats),
         on_trial,
         check_flag("pad", pad),
@@ -94,19 +98,28 @@ def autotune(
             f"{task.shape}, which none divides. Pass `pad=True` to pad fields with zeros, or choose another shape."
         )
     operator = there_and_back(task.real) if operator is None else operator
-    entries = _working(task.mesh(task.sizes[0])) if backends is None else list(backends)
-    if not entries:
-        raise ValueError(f"`backends` must have at least one backend; got {backends!r}.")
+    entries = _working(task.mesh(task.sizes[0])) if backends is None else _checked_backends(backends)
     if cache is not None and (tuners := [entry for entry in entries if isinstance(entry, AbstractTuner)]):
         raise ValueError(f"`cache` must be None with a tuner, which measures to find its candidates; got {tuners[0]}.")
-    candidates = [candidate for entry in entries for candidate in _candidates(task, entry)]
-    if cache is None:
-        return candidates[fastest(task, candidates, operator)]
-    key, choice = files.known(cache, task, candidates, operator)
-    if choice is None:
-        choice = fastest(task, candidates, operator)
-        files.keep(cache, task, key, choice)
+    with jax.set_mesh(Mesh(np.empty((), object), ())):  # The candidates have meshes of their own.
+        candidates = [candidate for entry in entries for candidate in _candidates(task, entry)]
+        if cache is None:
+            return candidates[fastest(task, candidates, operator)]
+        key, choice = files.known(cache, task, candidates, operator)
+        if choice is None:
+            choice = fastest(task, candidates, operator)
+            files.keep(cache, task, key, choice)
     return candidates[choice]
+
+
+def _checked_backends(backends: Any) -> list[AbstractBackend | AbstractTuner | str]:
+    given = [backends] if isinstance(backends, AbstractBackend | AbstractTuner | str) else list(backends)
+    if not given:
+        raise ValueError(f"`backends` must have at least one backend; got {backends!r}.")
+    for entry in given:
+        if not isinstance(entry, AbstractBackend | AbstractTuner | str):
+            raise TypeError(f"`backends` must have backends, their names or tuners; got {entry!r}.")
+    return given
 
 
 def _candidates(task: Task, entry: AbstractBackend | AbstractTuner | str) -> Sequence[Decomposition]:
@@ -136,15 +149,28 @@ def _checked_axes(axes: Sequence[str] | None, ndim: int) -> tuple[str, ...]:
             "choose for `Decomposition(mesh, shape=shape, axes=())`."
         )
     found = ("x", "y")[: ndim - 1] if axes is None else tuple(axes)
-    if isinstance(axes, str) or not 1 <= len(found) < ndim or len(set(found)) < len(found):
+    are_names = not isinstance(axes, str) and all(isinstance(name, str) for name in found)
+    if not are_names or not 1 <= len(found) < ndim or len(set(found)) < len(found):
         raise ValueError(f"`axes` must be 1 to {ndim - 1} different names, for a grid of {ndim} axes; got {axes!r}.")
     return found
 
 
+def _checked_types(axis_types: Any, axes: tuple[str, ...]) -> AxisTypes:
+    """Return a type for each mesh axis, or `None`."""
+    if axis_types is None:
+        return None
+    found = (axis_types,) * len(axes) if isinstance(axis_types, AxisType) else tuple(axis_types)
+    if len(found) != len(axes) or not all(isinstance(one, AxisType) for one in found):
+        raise TypeError(f"`axis_types` must be an `AxisType` of JAX, or one for each of {axes}; got {axis_types!r}.")
+    return found
+
+
 def _checked_devices(devices: Sequence[Any] | None) -> tuple[Any, ...]:
-    found = tuple(jax.devices() if devices is None else devices)
-    if not found:
-        raise ValueError("`devices` must have at least one device; got none.")
+    found = tuple(jax.devices() if devices is None else np.ravel(devices))
+    if not all(isinstance(device, jax.Device) for device in found):
+        raise TypeError(f"`devices` must be devices, such as `mesh.devices`; got {devices!r}.")
+    if not found or len(set(found)) < len(found):
+        raise ValueError(f"`devices` must have at least one device, and each only once; got {devices!r}.")
     if jax.process_index() not in {device.process_index for device in found}:
         raise ValueError(
             f"`devices` must have a device of each process that calls `autotune`; got {found}, of which process "
@@ -155,12 +181,15 @@ def _checked_devices(devices: Sequence[Any] | None) -> tuple[Any, ...]:
 
 def _checked_dtype(dtype: Any) -> np.dtype:
     """Return `dtype`. Raises an error if it is not floating-point, or if JAX allows it only in 64-bit mode."""
-    dtype = jnp.dtype(dtype)
-    if jnp.asarray(np.zeros((), dtype)).dtype != dtype:
+    try:
+        found = None if dtype is None else jnp.dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or not jnp.issubdtype(found, jnp.inexact):
+        raise TypeError(f"`dtype` must be real or complex floating point; got {dtype!r}.")
+    if jnp.asarray(np.zeros((), found)).dtype != found:
         raise ValueError(
-            f"`dtype` must be single precision without JAX's 64-bit mode; got {dtype}. Call "
+            f"`dtype` must be single precision without JAX's 64-bit mode; got {found}. Call "
             '`jax.config.update("jax_enable_x64", True)` first.'
         )
-    if not jnp.issubdtype(dtype, jnp.inexact):
-        raise TypeError(f"`dtype` must be real or complex floating point; got {dtype}.")
-    return dtype
+    return found

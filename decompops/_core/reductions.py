@@ -22,7 +22,8 @@ from .block_reduction import BlockReduction
 
 @functools.partial(jax.jit, static_argnames=("lengths", "over"))
 def total(field: Array, lengths: tuple[int, ...], over: BlockReduction | None = None) -> Array:
-    return _sum(cleared(field, lengths), lengths, over)
+    dtype = _result_dtype(jnp.sum, field.dtype)
+    return _sum(cleared(field, lengths).astype(wide(field.dtype)), lengths, over).astype(dtype)
 
 
 @functools.partial(jax.jit, static_argnames=("lengths", "over"))

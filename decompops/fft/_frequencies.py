@@ -10,6 +10,7 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Shaped
 
+from .._common.check import check_count
 from .._common.placement import place
 from .._common.sharding import ambient_mesh, mesh_of
 from .._common.typed import as_on_auto_axes
@@ -28,14 +29,14 @@ def fftfreq(
 
     - `out_sharding`: the sharding of the result, on `mesh` or the ambient mesh. By default, the result is replicated.
     """
-    return _sharded("fftfreq", jnp.fft.fftfreq(n, d, dtype=dtype), mesh, out_sharding)
+    return _sharded("fftfreq", jnp.fft.fftfreq(check_count("n", n), d, dtype=dtype), mesh, out_sharding)
 
 
 def rfftfreq(
     n: int, d: Any = 1.0, *, dtype: Any = None, mesh: AnyMesh = None, out_sharding: OutSharding = None
 ) -> Frequencies:
     """Return the frequencies of the modes of `rfft` for `n` points with spacing `d`. Options: as in `fftfreq`."""
-    return _sharded("rfftfreq", jnp.fft.rfftfreq(n, d, dtype=dtype), mesh, out_sharding)
+    return _sharded("rfftfreq", jnp.fft.rfftfreq(check_count("n", n), d, dtype=dtype), mesh, out_sharding)
 
 
 def _sharded(name: str, values: Array, mesh: AnyMesh, out_sharding: OutSharding) -> Array:

@@ -39,15 +39,18 @@ class CutCells(eqx.Module):
     def source(self, geometry: Geometry, values: Array) -> Inexact[Array, "*field"]:
         """Return what the flux through the surface adds to the right-hand side."""
         cut, real = geometry.cut(local=False), self.volumes.dtype
-        square = jnp.zeros((), real)
+        # The unit of areas is the mean of the faces across the first axis, so that their squares are normal numbers.
+        square, width = jnp.zeros((), real), geometry.mean_width(0, real)
         for axis in range(cut.blocks.ndim):  # Open faces and the surface enclose a volume: their areas add up to zero.
             lower, upper = self.sides(axis, cut)
             others = [other for other in range(cut.blocks.ndim) if other != axis]
-            areas = scaled(geometry.volumes(others, cut, real), (upper - lower) / geometry.mean_width(axis, real))
+            areas = scaled(
+                geometry.volumes(others, cut, real), (upper - lower) * (width / geometry.mean_width(axis, real))
+            )
             square = square + areas**2
         # The derivative of the root must not be infinite away from the surface.
         area = jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
-        return times(cut.merge(cut.clear(area)), values)
+        return times(cut.merge(cut.clear(area)) / width, values)
 
 
 class Links(eqx.Module):

@@ -157,10 +157,13 @@ class AbstractSolver(AbstractOperator):
         **Arguments:**
 
         - `b`: the right-hand side, a real or complex field.
-        - `guess`: a field of the shape of b from which the method starts; by default zero. The solution has no
-            derivative with respect to it.
+        - `guess`: a field from which the method starts; by default zero. It broadcasts to the shape of b. The solution
+            has no derivative with respect to it.
 
         **Returns:** a `Solution`.
+
+        **Raises:** `ValueError` if `b` or `guess` has the wrong shape; `TypeError` if one of them is neither real nor
+        complex, or if `guess` is complex and the system is real.
         """
         return self._solution(b, guess, lose=False)
 
@@ -174,7 +177,9 @@ class AbstractSolver(AbstractOperator):
         keep_if_traced(self, b)
         b = self._placed("b", b)
         if guess is not None:
-            guess = self._placed("guess", guess).astype(b.dtype)
+            guess = self._placed("guess", guess)
+            if guess.ndim > b.ndim or any(n not in (1, m) for n, m in zip(guess.shape[::-1], b.shape[::-1])):
+                raise ValueError(f"`guess` must broadcast to the shape of `b`, {b.shape}; got {guess.shape}.")
         return Solution(*_solved(self, b, guess, lose))
 
     def local(self, block: Shaped[Array, "*field"]) -> Shaped[Array, "*result"]:
@@ -263,7 +268,10 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None, lose: bool) -
         right = fields.select(incompatible, 0.0, right)
     start = zeros_like(b)
     if guess is not None:
-        start = fields.select((scale == 0) | incompatible, start, lax.stop_gradient(jnp.broadcast_to(guess, b.shape)))
+        if jnp.iscomplexobj(guess) and not jnp.iscomplexobj(b):
+            raise TypeError(f"`guess` must be real for a real system; got {guess.dtype}.")
+        guess = lax.stop_gradient(jnp.broadcast_to(guess.astype(b.dtype), b.shape))
+        start = fields.select((scale == 0) | incompatible, start, guess)
         start = start if fields.open_cells is None else fields.clear(start)
         right = projected(right - sharded_like(operator(start), b))
 

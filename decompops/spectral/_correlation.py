@@ -14,7 +14,7 @@ from .._common.host import device_array
 from .._core.layout import check_global
 from .._operator.transform import AbstractTransform, coordinates_along, product_along
 from . import _vector
-from ._check import check_fft, check_periodic
+from ._check import check_fft, check_periodic, checked_wavenumbers
 from ._shells import (
     Coordinates,
     Lattice,
@@ -86,6 +86,7 @@ def _separations(fft: AbstractTransform) -> Lattice:
     blocks, mesh, lengths, shape = fft.in_layout.blocks, fft.decomposition.mesh, fft.box_lengths, check_fft(fft)
 
     def coordinates(dtype: Any) -> Coordinates:
+        checked_wavenumbers(fft, dtype)  # The squares of distances must be normal numbers, too.
         cells = [np.fft.fftfreq(n, 1 / n) * (axis in fft.transformed) for axis, n in enumerate(shape)]
         along = enumerate(zip(cells, lengths, shape))
         return tuple(

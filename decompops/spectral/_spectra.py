@@ -331,12 +331,14 @@ def _legendre(orders: tuple[int, ...], k: Coordinates, axis: int) -> list[Array]
 
 @eqx.filter_jit
 def _energy_spectrum(fft: AbstractTransform, u: Array, bounds: tuple[float, ...]) -> EnergySpectrum:
-    k, power, modes = _spectrum(fft, u, None, bounds)
+    spectrum = fft(u)
+    total, k, modes = shell_sums(modes_of(fft), real_product(spectrum, spectrum), bounds)
     dtype, width = modes.dtype, np.diff(bounds)
     # Every point along an axis that is not transformed has its own modes.
-    points = points_of_others(fft)
-    per_power = modes * jnp.asarray(1 / (2 * points * width), dtype) / _volume(fft, dtype)
-    return EnergySpectrum(k, _vector.times(per_power, jnp.sum(power, -2)), jnp.asarray(width, dtype))
+    share = jnp.asarray(1 / (2 * points_of_others(fft) * width), dtype)
+    return EnergySpectrum(
+        k / jnp.maximum(modes, 1), _vector.times(share, jnp.sum(total, -2)), jnp.asarray(width, dtype)
+    )
 
 
 def _volume(fft: AbstractTransform, dtype: Any) -> Array:

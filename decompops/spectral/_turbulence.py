@@ -181,7 +181,7 @@ def _scales(fft: AbstractTransform, u: Array, viscosity: Number) -> TurbulenceSc
     dissipation = 2 * nu * strain
     integral = (math.pi / 2 if ndim == 3 else 2) * long / velocity**2
     taylor = jnp.sqrt(ndim * (ndim + 2) * nu / dissipation) * velocity
-    small, short = (nu**3 / dissipation) ** 0.25, jnp.sqrt(nu / dissipation)
+    small, short = nu**0.75 / dissipation**0.25, jnp.sqrt(nu / dissipation)  # A cube could leave the range of floats.
     reynolds = velocity * taylor / nu
     return TurbulenceScales(
         energy, dissipation, velocity, integral, taylor, small, short, integral / velocity, reynolds

@@ -16,7 +16,7 @@ from decompops._autotune import choose, trial
 from decompops._autotune.tuner import AbstractTuner
 from decompops._core import registry
 
-from helpers import assert_close, random_field
+from helpers import assert_close, make_mesh, random_field
 
 
 SLOW, FAST = (2, 4), (4, 2)
@@ -342,7 +342,16 @@ def test_nothing_works():
     ("options", "error", "message"),
     [
         ({"devices": []}, ValueError, "`devices` must have at least one device"),
-        ({"dtype": "int32"}, TypeError, "`dtype` must be real or complex floating point; got int32"),
+        ({"devices": 2 * jax.devices()[:2]}, ValueError, "`devices` must have at least one device, and each only once"),
+        ({"devices": [3]}, TypeError, "`devices` must be devices, such as `mesh.devices`"),
+        ({"dtype": "int32"}, TypeError, "`dtype` must be real or complex floating point; got 'int32'"),
+        ({"dtype": "flot32"}, TypeError, "`dtype` must be real or complex floating point; got 'flot32'"),
+        ({"dtype": None}, TypeError, "`dtype` must be real or complex floating point; got None"),
+        ({"axes": (1, 2)}, ValueError, r"`axes` must be 1 to 2 different names, .*; got \(1, 2\)"),
+        ({"axis_types": "Auto"}, TypeError, "`axis_types` must be an `AxisType` of JAX, or one for each of"),
+        ({"operator": 3}, TypeError, "`operator` must be a function or None; got 3"),
+        ({"on_trial": 3}, TypeError, "`on_trial` must be a function or None; got 3"),
+        ({"backends": [3]}, TypeError, "`backends` must have backends, their names or tuners; got 3"),
         ({"repeats": 0}, ValueError, "`repeats` must be an integer of at least one; got 0"),
         ({"backends": []}, ValueError, "`backends` must have at least one backend"),
         ({"shape": (8, 0)}, ValueError, "`shape` must be positive integers"),
@@ -352,6 +361,21 @@ def test_nothing_works():
 def test_bad_input(plain, options, error, message):
     with pytest.raises(error, match=message):
         plain.autotune(**({"shape": (8, 8, 8)} | options))
+
+
+def test_meshes_inside_of_another_mesh():
+    """The ambient mesh, which operators would have to be on, is none of the candidates."""
+    devices, trials = np.reshape(jax.devices()[:4], (2, 2)), []
+    options = {"devices": devices, "axis_types": jax.sharding.AxisType.Explicit, "backends": "xla", "repeats": 1}
+    with jax.set_mesh(make_mesh((8,))):
+        dec = dops.autotune((8, 8, 8), on_trial=trials.append, **options)
+        assert jax.sharding.get_abstract_mesh().size == 8
+    assert [(trial.decomposition.sizes, trial.failure) for trial in trials] == [
+        ((1, 4), None),
+        ((2, 2), None),
+        ((4, 1), None),
+    ]
+    assert set(dec.mesh.axis_types) == {jax.sharding.AxisType.Explicit}
 
 
 def test_devices_of_other_processes_only(plain, monkeypatch):

@@ -243,3 +243,16 @@ def test_bad_input(plain):
             call()
     with pytest.raises(TypeError, match="`field` must hold real numbers, which have an order; got complex128"):
         dec.max(true + 0j)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
+@pytest.mark.parametrize("backend", ["native", "xla"])
+def test_sums_of_half_precision_are_rounded_once(backend, dtype):
+    """The sums of single blocks may have more digits than half precision, or be too large for it."""
+    dec = dops.Decomposition(make_mesh((8,)), shape=(64, 8, 8), backend=backend)
+    u = np.ones((64, 8, 8), np.float32)
+    u[:32] = -1
+    u[0, 0, 0] = 0.5
+    assert float(dec.sum(dec.shard(u.astype(dtype)))) == 1.5
+    u = np.repeat([3000.0, -3000.0], 32)[:, None, None] * np.ones((8, 8))
+    assert float(dec.sum(dec.shard(u.astype(dtype)))) == 0

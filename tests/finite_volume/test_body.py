@@ -275,3 +275,20 @@ def test_bad_arguments(plain):
         diffusion(dec).source(None, None, body=1.0)
     with pytest.raises(ValueError, match="`body` must be a function of the coordinates, or a field"):
         diffusion(dec, body=body(ones)).source(None, None, body=np.ones(6))
+
+
+@pytest.mark.parametrize("length", [1e-18, 1e18])
+def test_fluxes_do_not_depend_on_the_unit_of_length(length):
+    """In single precision, squares of areas could be zero or infinite."""
+
+    def source(length):
+        dec = dops.Decomposition(make_mesh((2, 2)), shape=(8, 6, 10), box=dops.Box((1.5 * length, 2 * length, length)))
+        centre = np.array([0.7, 1.0, 0.5])
+        ball = lambda *x: length * (jnp.sqrt(sum((a / length - b) ** 2 for a, b in zip(x, centre))) - 0.35)
+        operator = finite_volume.Diffusion(
+            dec, dec.shard(np.ones(dec.shape, np.float32)), body=finite_volume.Body(ball)
+        )
+        return length * np.asarray(operator.source(None, None, None, body=1.0))
+
+    assert np.abs(source(1.0)).max() > 0
+    assert_close(source(length), source(1.0), 1e-5)

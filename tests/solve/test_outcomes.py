@@ -136,6 +136,12 @@ def test_bad_operators_and_fields(plain):
         solver(np.ones(SHAPE, int))
     with pytest.raises(ValueError, match="`b` must have shape"):
         solver(np.ones((4, 4, 4)))
+    for guess, error, message in (
+        (np.ones((2, *SHAPE)), ValueError, r"`guess` must broadcast to the shape of `b`, .*; got \(2, "),
+        (np.ones(SHAPE, complex), TypeError, "`guess` must be real for a real system; got complex128"),
+    ):
+        with pytest.raises(error, match=message):
+            solver.solve(np.ones(SHAPE), guess)
     with pytest.raises(ValueError, match=r"`CG.local` does not exist"):
         solver.local(jnp.ones(SHAPE))
     with pytest.raises(TypeError, match=r"`preconditioner` must be an operator for `.T`"):

@@ -29,6 +29,7 @@ USES = {
     "GaussianFilter": lambda fft, f: spectral.GaussianFilter(fft, 0.1 * fft.box_lengths[0])(f),
     "power_spectrum": lambda fft, f: spectral.power_spectrum(fft, f),
     "energy_spectrum": lambda fft, f: spectral.energy_spectrum(fft, jnp.stack([f, f])),
+    "correlation_function": lambda fft, f: spectral.correlation_function(fft, f),
     "turbulence_scales": lambda fft, f: spectral.turbulence_scales(fft, jnp.stack([f, f]), 0.1),
     "NavierStokes": lambda fft, f: rate(pde.NavierStokes(fft, 0.1), jnp.stack([f, f])),
 }
@@ -51,3 +52,18 @@ def test_what_fits_is_right(length, dtype):
     assert_close(spectral.Poisson(fft)(f) * k * k, -f / 2, tolerance)
     sums = np.sum(spectral.energy_spectrum(fft, np.stack([f, f])).energy * k)
     assert_close(sums, np.mean(f**2), tolerance)
+
+
+@pytest.mark.parametrize("length", [1e-17, 1e18])
+def test_statistics_without_powers_of_the_volume(length):
+    """In single precision, the volume of this box is zero or infinite, and so is the cube of the viscosity."""
+    u = np.random.default_rng(2).normal(size=(3, 8, 8, 8)).astype(np.float32)
+
+    def statistics(length):
+        fft = dops.FFT3D(make_mesh((2,)), shape=(8, 8, 8), real=True, box=dops.Box(length))
+        return spectral.energy_spectrum(fft, u), spectral.turbulence_scales(fft, u, 0.1 * length)
+
+    (spectrum, scales), (expected, known) = statistics(length), statistics(1.0)
+    assert_close(spectrum.energy / length, np.asarray(expected.energy), 1e-5)
+    assert_close(scales.kolmogorov_scale / length, np.asarray(known.kolmogorov_scale), 1e-5)
+    assert_close(scales.taylor_scale / length, np.asarray(known.taylor_scale), 1e-5)

@@ -221,3 +221,15 @@ def test_what_cannot_be_computed_is_refused(plain, bases, function, message):
     }
     with pytest.raises(ValueError, match=message):
         calls.get(function, lambda: getattr(plain.spectral, function)(fft, u))()
+
+
+def test_two_points_on_walls_have_no_orthogonal_weights(plain):
+    """Both points have the same weight, but half of that of other points."""
+    bases = (plain.Cosine(1), plain.Fourier(half=True))
+    make = lambda norm: plain.Transform(make_mesh((1,)), axes="x", shape=(2, 4), bases=bases, norm=norm)
+    u = random_field((2, 4))
+    for norm in ("backward", "forward"):
+        fft = make(norm)
+        assert_close(plain.spectral.mean_square(fft, fft(u)), np.mean(u**2), 1e-12)
+    with pytest.raises(ValueError, match="must not have orthogonal weights along x"):
+        plain.spectral.mean_square(make("ortho"), make("ortho")(u))

@@ -67,6 +67,11 @@ class Native(AbstractBackend):
 
     def check(self, mesh) -> None:
         NATIVE.load()
+        if isinstance(mesh, AbstractMesh):
+            raise ValueError(
+                f"`mesh` must have devices for `backend=Native()`; got {mesh}. Pass a `Mesh`, because under `jax.jit` "
+                "and in derivatives the types of arrays do not name their devices, or choose `backend=XLA()`."
+            )
         if not is_local(mesh):
             raise ValueError(
                 f"`mesh` must consist of CPU devices of this process for `backend=Native()`; got {mesh}. Pass "
