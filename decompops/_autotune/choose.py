@@ -19,15 +19,18 @@ from .trial import Operator, Task, Trial, fastest, there_and_back
 from .tuner import AbstractTuner
 
 
+Entry = AbstractBackend | AbstractTuner | str
+
+
 def autotune(
     shape: Sequence[int],
     *,
-    devices: Sequence[Any] | None = None,
+    devices: Sequence[Any] | np.ndarray | None = None,
     dtype: Any = "float32",
     operator: Operator | None = None,
-    backends: Sequence[AbstractBackend | AbstractTuner | str] | None = None,
+    backends: Entry | Sequence[Entry] | None = None,
     axes: Sequence[str] | None = None,
-    axis_types: AxisTypes = None,
+    axis_types: AxisType | AxisTypes = None,
     pad: bool = False,
     repeats: int = 5,
     on_trial: Callable[[Trial], None] | None = None,
@@ -54,7 +57,7 @@ def autotune(
     - `operator`: a function that takes a decomposition and returns the function to time. The function to time gets a
         field of `shape` in the pencils of the last grid axis. `None` times a Fourier transform and its inverse. This
         transform is real if `dtype` is real.
-    - `backends`: the backends to try; `None` for every registered backend that works here. Each entry is a backend, the
+    - `backends`: what to try; `None` for every registered backend that works here. Each entry is a backend, the
         name of a backend, or a tuner. A backend is tried on every mesh. If `CuDecomp()` has no `transpose`, it is tried
         with "nccl" and with "nccl_pl". A tuner such as `dops.CuDecompTuner()` chooses the meshes and the options of its
         backend itself.
@@ -112,17 +115,17 @@ def autotune(
     return candidates[choice]
 
 
-def _checked_backends(backends: Any) -> list[AbstractBackend | AbstractTuner | str]:
-    given = [backends] if isinstance(backends, AbstractBackend | AbstractTuner | str) else list(backends)
+def _checked_backends(backends: Any) -> list[Entry]:
+    given = [backends] if isinstance(backends, Entry) else list(backends)
     if not given:
         raise ValueError(f"`backends` must have at least one backend; got {backends!r}.")
     for entry in given:
-        if not isinstance(entry, AbstractBackend | AbstractTuner | str):
+        if not isinstance(entry, Entry):
             raise TypeError(f"`backends` must have backends, their names or tuners; got {entry!r}.")
     return given
 
 
-def _candidates(task: Task, entry: AbstractBackend | AbstractTuner | str) -> Sequence[Decomposition]:
+def _candidates(task: Task, entry: Entry) -> Sequence[Decomposition]:
     if isinstance(entry, AbstractTuner):
         return entry.candidates(task)
     backend = make_backend(entry) if isinstance(entry, str) else entry
@@ -165,7 +168,7 @@ def _checked_types(axis_types: Any, axes: tuple[str, ...]) -> AxisTypes:
     return found
 
 
-def _checked_devices(devices: Sequence[Any] | None) -> tuple[Any, ...]:
+def _checked_devices(devices: Any) -> tuple[Any, ...]:
     found = tuple(jax.devices() if devices is None else np.ravel(devices))
     if not all(isinstance(device, jax.Device) for device in found):
         raise TypeError(f"`devices` must be devices, such as `mesh.devices`; got {devices!r}.")
