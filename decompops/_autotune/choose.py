@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh
+from jax.sharding import Mesh
 
 from .._backend.base import AbstractBackend
 from .._common.check import check_count, check_flag, check_shape
-from .._common.sharding import AxisTypes
+from .._common.sharding import checked_types, without_ambient_mesh
 from .._core.decomposition import Decomposition
 from .._core.registry import all_backends, make_backend
 from . import cache as files
@@ -30,7 +30,7 @@ def autotune(
     operator: Operator | None = None,
     backends: Entry | Sequence[Entry] | None = None,
     axes: Sequence[str] | None = None,
-    axis_types: AxisType | AxisTypes = None,
+    axis_types: Any = None,
     pad: bool = False,
     repeats: int = 5,
     on_trial: Callable[[Trial], None] | None = None,
@@ -90,7 +90,7 @@ def autotune(
         _checked_devices(devices),
         _checked_dtype(dtype),
         axes,
-        _checked_types(axis_types, axes),
+        checked_types(axis_types, axes),
         check_count("repeats", repeats),
         on_trial,
         check_flag("pad", pad),
@@ -104,7 +104,7 @@ def autotune(
     entries = _working(task.mesh(task.sizes[0])) if backends is None else _checked_backends(backends)
     if cache is not None and (tuners := [entry for entry in entries if isinstance(entry, AbstractTuner)]):
         raise ValueError(f"`cache` must be None with a tuner, which measures to find its candidates; got {tuners[0]}.")
-    with jax.set_mesh(Mesh(np.empty((), object), ())):  # The candidates have meshes of their own.
+    with without_ambient_mesh():  # The candidates have meshes of their own.
         candidates = [candidate for entry in entries for candidate in _candidates(task, entry)]
         if cache is None:
             return candidates[fastest(task, candidates, operator)]
@@ -155,16 +155,6 @@ def _checked_axes(axes: Sequence[str] | None, ndim: int) -> tuple[str, ...]:
     are_names = not isinstance(axes, str) and all(isinstance(name, str) for name in found)
     if not are_names or not 1 <= len(found) < ndim or len(set(found)) < len(found):
         raise ValueError(f"`axes` must be 1 to {ndim - 1} different names, for a grid of {ndim} axes; got {axes!r}.")
-    return found
-
-
-def _checked_types(axis_types: Any, axes: tuple[str, ...]) -> AxisTypes:
-    """Return a type for each mesh axis, or `None`."""
-    if axis_types is None:
-        return None
-    found = (axis_types,) * len(axes) if isinstance(axis_types, AxisType) else tuple(axis_types)
-    if len(found) != len(axes) or not all(isinstance(one, AxisType) for one in found):
-        raise TypeError(f"`axis_types` must be an `AxisType` of JAX, or one for each of {axes}; got {axis_types!r}.")
     return found
 
 

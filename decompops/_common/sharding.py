@@ -49,6 +49,22 @@ def ambient_mesh() -> Mesh | AbstractMesh:
     return mesh_in_context(jax.sharding.get_abstract_mesh())
 
 
+@contextmanager
+def without_ambient_mesh() -> Iterator[None]:
+    with jax.set_mesh(Mesh(np.empty((), object), ())):
+        yield
+
+
+def checked_types(axis_types: Any, axes: tuple[str, ...]) -> AxisTypes:
+    """Return a type for each of the mesh axes `axes`, or `None`. Raises `TypeError` for anything else."""
+    if axis_types is None:
+        return None
+    found = (axis_types,) * len(axes) if isinstance(axis_types, AxisType) else tuple(axis_types)
+    if len(found) != len(axes) or not all(isinstance(one, AxisType) for one in found):
+        raise TypeError(f"`axis_types` must be an `AxisType` of JAX, or one for each of {axes}; got {axis_types!r}.")
+    return found
+
+
 def mesh_of(x: Any) -> Mesh | AbstractMesh | None:
     """Return the ambient mesh, else the mesh of the array's own sharding; `None` if neither is known."""
     if not (mesh := ambient_mesh()).empty:
