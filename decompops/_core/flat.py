@@ -4,6 +4,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -30,7 +31,7 @@ def ravel(field: Array, mesh: Mesh | AbstractMesh, blocks: Blocks) -> tuple[Arra
     field = place_field(cleared(field, blocks.true_shape), mesh_in_context(mesh), blocks, ())
     batch = batch_of(field, lead, mesh, blocks.mesh_axes, (), frozenset(mesh.axis_names) - manual_axes())
     spec = PartitionSpec(*batch, *blocks.spec)
-    vector = _map(jnp.ravel, mesh, spec, _flat(spec))(field)
+    vector = _in_line(field, mesh, spec)
     return vector, functools.partial(_unravel, mesh=mesh, blocks=blocks, lead=field.shape[:lead], batch=batch)
 
 
@@ -48,12 +49,19 @@ def _unravel(
     spec = PartitionSpec(*batch, *blocks.spec)
     local = NamedSharding(mesh, spec).shard_shape((*lead, *blocks.shape))
     vector = place(device_array(vector), NamedSharding(mesh, _flat(spec)))
-    field = _map(lambda block: block.reshape(local), mesh, _flat(spec), spec)(vector)
-    return cleared(field, blocks.true_shape)
+    return cleared(_in_blocks(vector, mesh, spec, local), blocks.true_shape)
 
 
-def _map(function: Callable, mesh: Mesh | AbstractMesh, source: PartitionSpec, target: PartitionSpec) -> Callable:
-    return map_blocks(function, mesh, axes_to_map(mesh, source), source, target)
+# Without `jit`, each eager call would compile its `shard_map` again.
+@functools.partial(jax.jit, static_argnames=("mesh", "spec"), inline=True)
+def _in_line(field: Array, mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> Array:
+    return map_blocks(jnp.ravel, mesh, axes_to_map(mesh, spec), spec, _flat(spec))(field)
+
+
+@functools.partial(jax.jit, static_argnames=("mesh", "spec", "local"), inline=True)
+def _in_blocks(vector: Array, mesh: Mesh | AbstractMesh, spec: PartitionSpec, local: tuple[int, ...]) -> Array:
+    flat = _flat(spec)
+    return map_blocks(lambda block: block.reshape(local), mesh, axes_to_map(mesh, flat), flat, spec)(vector)
 
 
 def _flat(spec: Iterable[BatchEntry]) -> PartitionSpec:

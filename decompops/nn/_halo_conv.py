@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._common.check import check_count, check_flag, check_key, check_one_or_each
+from .._common.remember import in_one_program
 from .._core.decomposition import Decomposition
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped
@@ -60,7 +61,7 @@ class AbstractHaloConv(AbstractTyped):
             raise TypeError(
                 f"`x` must have the dtype of the weights, {dtype}; got {x.dtype}. Call `x.astype({dtype})`."
             )
-        return self.convolved(x)
+        return _convolved(self, x)
 
     @abstractmethod
     def result_grid(self, dec: Decomposition) -> Decomposition:
@@ -69,6 +70,11 @@ class AbstractHaloConv(AbstractTyped):
     @abstractmethod
     def convolved(self, x: Array) -> Array:
         """Return the result for fields with the right channels."""
+
+
+@in_one_program
+def _convolved(layer: AbstractHaloConv, x: Array) -> Array:
+    return layer.convolved(x)
 
 
 def check_padding_mode(value: Any) -> PaddingMode:

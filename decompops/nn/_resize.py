@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Shaped
 
 from .._common.host import device_array
+from .._common.remember import in_one_program
 from .._common.typed import reshape_behind
 from .._core.decomposition import Decomposition, check_grid
 from .._core.structure import Structure
@@ -59,19 +60,24 @@ class AbstractResize(AbstractTyped):
         """
         dec, x = self.decomposition, device_array(x)
         check_grid("x", x.shape, dec.ndim)
-        return on_blocks(
-            lambda _, window: self.on_window(window),
-            None,
-            x,
-            (dec, self.result_grid),
-            [(0, 0)] * dec.ndim,
-            periodic=False,
-            rate=None if self.coarsens else self.factor,
-        )
+        return _resized(self, Placed(dec)(x))
 
     @abstractmethod
     def on_window(self, window: Array) -> Array:
         """Return the result for some whole cells of the coarser grid."""
+
+
+@in_one_program
+def _resized(layer: AbstractResize, x: Array) -> Array:
+    return on_blocks(
+        lambda _, window: layer.on_window(window),
+        None,
+        x,
+        (layer.decomposition, layer.result_grid),
+        [(0, 0)] * layer.decomposition.ndim,
+        periodic=False,
+        rate=None if layer.coarsens else layer.factor,
+    )
 
 
 class AbstractPool(AbstractResize):

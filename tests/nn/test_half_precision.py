@@ -22,9 +22,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("half", "kind"), [(jnp.bfloat16, "auto"), (jnp.bfloat16, "explicit"), (jnp.float16, "auto")]
-)
+@pytest.mark.parametrize(("half", "kind"), [(jnp.bfloat16, "auto"), (jnp.bfloat16, "explicit"), (jnp.float16, "auto")])
 @pytest.mark.parametrize("name", LAYERS)
 def test_gradients_of_weights(name, half, kind):
     """One mesh axis is left over for the batch. Gradients have the dtype of the weights."""

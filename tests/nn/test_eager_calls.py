@@ -1,0 +1,43 @@
+"""Tests that eager calls of layers, and of `ravel`, compile their programs once."""
+
+import decompops as dops
+import jax
+import numpy as np
+import pytest
+from decompops import nn
+
+from helpers import make_mesh, random_field
+
+
+SHAPE, KEY = (8, 6), jax.random.key(0)
+CALLS = {
+    "HaloConv": lambda dec: nn.HaloConv2D(dec, 2, 2, kernel_size=3, stride=2, key=KEY),
+    "HaloConvTranspose": lambda dec: nn.HaloConvTranspose2D(dec, 2, 2, 2, stride=2, key=KEY),
+    "AvgPool": lambda dec: nn.AvgPool(dec, 2),
+    "MaxPool": lambda dec: nn.MaxPool(dec, (1, 2)),
+    "Upsample": lambda dec: nn.Upsample(dec, 2),
+    "GroupNorm": lambda dec: nn.GroupNorm(dec, 2, 2),
+    "UNet": lambda dec: nn.UNet(dec, 2, 2, width=2, depth=1, key=KEY),
+    "SpectralConv": lambda dec: nn.SpectralConv2D(dops.FFT2D(dec, real=True), 2, 2, 3, key=KEY),
+    "ravel": lambda dec: lambda u: dec.ravel(u)[0],
+    "unravel": lambda dec: lambda u: (lambda vector, unravel: unravel(vector))(*dec.ravel(u)),
+}
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("name", CALLS)
+def test_the_second_call_compiles_nothing(name, kind):
+    dec = dops.Decomposition(make_mesh((2, 2), kind), shape=SHAPE, axes="y", pad=True)
+    call, u, programs = CALLS[name](dec), dec.shard(random_field((2, *SHAPE))), []
+    first, again = np.asarray(call(u)), u + 0
+
+    def listen(event: str, seconds: float, **options) -> None:
+        if event.endswith("backend_compile_duration"):
+            programs.append(options)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        np.testing.assert_array_equal(np.asarray(call(again)), first)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert not programs
