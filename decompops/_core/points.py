@@ -191,7 +191,7 @@ def _coordinates(frame: Frame) -> tuple[Array, Array, Array]:
         s = jnp.where(live, frame.positions[:, axis], 0) * frame.scale[axis] - first
         turns = jnp.floor((s - start) / jnp.where(period > 0, period, 1))
         s = jnp.where(period > 0, s - turns * period, s)
-        last = high * (1 - jnp.finfo(s.dtype).eps)
+        last = high * (1 - float(jnp.finfo(s.dtype).eps))
         moved = jnp.where(s < low, low, jnp.where(s >= high, last, s))
         astray = astray | jnp.any(live & ~(jnp.abs(moved - s) <= tolerance))
         found.append(moved + shift)
