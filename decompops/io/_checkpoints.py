@@ -145,7 +145,7 @@ class Checkpoints:
                     raise ValueError(
                         f"`tree` must have arrays with elements; got shape {shape} for {name}. Leave it out."
                     )
-        # The values of numbers are not compared. A checkpoint has those of the first process.
+        # Numbers may have other values on other processes. The checkpoint gets those of the first process.
         same = {name: [leaf.is_sharded, {**leaf.facts, "value": None}] for name, leaf in leaves.items()}
         check_same(
             of_each_process(checksum_of_json([step, same, description])),

@@ -68,5 +68,5 @@ class Wave(AbstractEquation):
 
     def _frequency(self, u: Array) -> Array:
         frequency = _vector.cast(self.speed, u) * _vector.length(self.wavenumbers(u))
-        # The solution is an even function of c, so its derivative at c = 0 is zero. `where` makes it so.
+        # The solution is an even function of c. So its derivative at c = 0 is zero, like that of this constant zero.
         return jnp.where(frequency == 0, 0, frequency)

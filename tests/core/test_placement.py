@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from helpers import assert_close, make_mesh, random_field
+from helpers import assert_close, compiled_programs, make_mesh, random_field
 
 
 SHAPE = (8, 8, 8)
@@ -30,17 +30,9 @@ def test_no_program_cuts_an_array_on_one_device(name, dtype):
     sharded, whole = DEC.shard(field), jax.device_put(field)
     if name == "inverse":
         sharded, whole = FFT(sharded), jax.device_put(np.asarray(FFT(sharded)))
-    programs, expected = [], np.asarray(operator(sharded))
-
-    def listen(event: str, seconds: float, **options) -> None:
-        if event.endswith("backend_compile_duration"):
-            programs.append(options)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
+    expected = np.asarray(operator(sharded))
+    with compiled_programs() as programs:
         np.testing.assert_array_equal(np.asarray(operator(whole)), expected)
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
     assert not programs
 
 

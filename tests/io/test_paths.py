@@ -51,7 +51,7 @@ def test_snapshots_are_replaced_through_a_link(tmp_path, suffix):
     assert not list((tmp_path / "disk").glob(".*"))
 
 
-# The names of files and folders that Zarr and checkpoints refuse, and those that only checkpoints refuse.
+# Zarr and checkpoints refuse the first names. Only checkpoints refuse the others.
 REFUSED, OF_PATTERNS = ("a\\b", "\udce9", "a.__lock"), ("[a]*{b}", "a**")
 NAMES = ("a b", "a%20b#?|&", "日本", "*{b}", "a'\"b", "a\n\tb", "~", *REFUSED, *OF_PATTERNS)
 

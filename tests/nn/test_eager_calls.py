@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from decompops import nn
 
-from helpers import make_mesh, random_field
+from helpers import compiled_programs, make_mesh, random_field
 
 
 SHAPE, KEY = (8, 6), jax.random.key(0)
@@ -28,16 +28,8 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_the_second_call_compiles_nothing(name, kind):
     dec = dops.Decomposition(make_mesh((2, 2), kind), shape=SHAPE, axes="y", pad=True)
-    call, u, programs = CALLS[name](dec), dec.shard(random_field((2, *SHAPE))), []
+    call, u = CALLS[name](dec), dec.shard(random_field((2, *SHAPE)))
     first, again = np.asarray(call(u)), u + 0
-
-    def listen(event: str, seconds: float, **options) -> None:
-        if event.endswith("backend_compile_duration"):
-            programs.append(options)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
+    with compiled_programs() as programs:
         np.testing.assert_array_equal(np.asarray(call(again)), first)
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
     assert not programs

@@ -1,6 +1,7 @@
 """Helpers of several test files: meshes, random fields, and assertions."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import decompops as dops
@@ -20,6 +21,22 @@ MESHES = [(8, 1), (1, 8), (4, 2), (2, 4), (8,), (1, 1), (3, 2)]
 # Two shapes of jaxDecomp's tests, a shape of primes that no mesh divides, cuDecomp's 9x10x11, and a shape with fewer
 # cells than devices along an axis.
 SHAPES = [(8, 16, 32), (8, 8, 8), (13, 17, 19), (9, 10, 11), (3, 5, 2)]
+
+
+@contextmanager
+def compiled_programs() -> Iterator[list[dict]]:
+    """Return a list to which each program is added that JAX compiles, or reads from its cache, inside of the block."""
+    programs: list[dict] = []
+
+    def listen(event: str, seconds: float, **options) -> None:
+        if event.endswith("backend_compile_duration"):
+            programs.append(options)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield programs
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def make_mesh(
