@@ -4,47 +4,73 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+from jax.sharding import Mesh
 
 from .._common.ownership import check_writable
+from .._core.layout import exchange_numbers
+from .._operator.transform import AbstractTransform
 from ._contents import Damaged
 
 
 # If a process raises an error of one of these types, all processes raise an error of this type. For an error of
 # another type, the other processes raise a `RuntimeError`.
-_TYPES = (Damaged, ValueError, FileNotFoundError, OSError, TypeError, ImportError, RuntimeError)
+_TYPES = (Damaged, ValueError, FileNotFoundError, NotADirectoryError, OSError, TypeError, ImportError, RuntimeError)
 # The most bytes of an error message, and of a name or number, that a process sends to the others.
 _REASON, _TEXT = 1000, 32
 
 
 @contextmanager
-def raised_by_all() -> Iterator[None]:
+def raised_by_all(exchange: Callable[..., Mapping[int, tuple[int, ...]]] | None = None) -> Iterator[None]:
     """If this block raises an error on one process, raise an error of the same type on every process.
 
     All processes must run this block, and it must not communicate. The other processes name the first process that
-    failed, and repeat its message.
+    failed, and repeat its message. `exchange(*numbers)` returns the numbers of each process, by process index; by
+    default, it exchanges them between all processes.
     """
-    error = None
+    exchange, error = exchange or _exchange, None
     try:
         yield
     except Exception as raised:
         error = raised
     number = next((i for i, kind in enumerate(_TYPES) if isinstance(error, kind)), len(_TYPES) - 1)
-    mine = bytes([0 if error is None else 1 + number]) + str(error).encode(errors="replace")[:_REASON].ljust(_REASON)
-    found = np.reshape(multihost_utils.process_allgather(np.frombuffer(mine, np.uint8)), (-1, len(mine)))
-    if not found[:, 0].any():
+    found = exchange(0 if error is None else 1 + number)
+    failed = min((process for process, (mine,) in found.items() if mine), default=None)
+    if failed is None:
         return
-    failed = int(np.flatnonzero(found[:, 0])[0])
-    kind: type[Exception] = _TYPES[found[failed, 0] - 1]
-    if error is not None and isinstance(error, kind):
+    texts = exchange(*str(error).encode(errors="replace")[:_REASON].ljust(_REASON))
+    kind: type[Exception] = _TYPES[found[failed][0] - 1]
+    if error is not None and (isinstance(error, kind) or failed == jax.process_index()):
         raise error
-    reason = found[failed, 1:].tobytes().decode(errors="replace").strip()
+    reason = bytes(texts[failed]).decode(errors="replace").strip()
     raise kind(f"process {failed} failed: {reason}") from error
+
+
+def raised_by_all_of(grid: Any) -> AbstractContextManager[None]:
+    """Return `raised_by_all` for the processes of the mesh of `grid`, a transform, a decomposition or a layout.
+
+    Without a mesh of devices, nobody knows the other processes, and the block raises its error on this process alone.
+    """
+    mesh = mesh_of(grid)
+    return nullcontext() if mesh is None else raised_by_all(partial(exchange_numbers, mesh))
+
+
+def mesh_of(grid: Any) -> Mesh | None:
+    """Return the mesh of a transform, a decomposition or a layout, or `None` if it has no mesh of devices."""
+    mesh = getattr(grid.decomposition if isinstance(grid, AbstractTransform) else grid, "mesh", None)
+    return mesh if isinstance(mesh, Mesh) else None
+
+
+def _exchange(*numbers: int) -> dict[int, tuple[int, ...]]:
+    found = multihost_utils.process_allgather(np.array(numbers, np.uint32))
+    return dict(enumerate(map(tuple, np.reshape(found, (-1, len(numbers))).tolist())))
 
 
 def of_first_process(text: str) -> str:

@@ -60,12 +60,13 @@ class Checkpoints:
         backslash, a bracket or another text that orbax would not take literally; `NotADirectoryError` if `folder` is a
         file; `ImportError` if orbax is not installed.
         """
-        orbax = orbax_checkpoint()
-        newest = orbax.checkpoint_managers.preservation_policy.LatestN(check_count("keep", keep))
-        self.folder = Path(folder).resolve()  # tensorstore takes "link/.." for the folder of the link.
-        check_path("folder", self.folder, ("[", "**"), "orbax")  # orbax reads the path as a pattern of glob.
-        if self.folder.exists() and not self.folder.is_dir():
-            raise NotADirectoryError(f"`folder` must be a folder; got the file {self.folder}.")
+        with raised_by_all():
+            orbax = orbax_checkpoint()
+            newest = orbax.checkpoint_managers.preservation_policy.LatestN(check_count("keep", keep))
+            self.folder = Path(folder).resolve()  # tensorstore takes "link/.." for the folder of the link.
+            check_path("folder", self.folder, ("[", "**"), "orbax")  # orbax reads the path as a pattern of glob.
+            if self.folder.exists() and not self.folder.is_dir():
+                raise NotADirectoryError(f"`folder` must be a folder; got the file {self.folder}.")
         self._names = CheckpointFolder(self.folder)
         options = orbax.CheckpointManagerOptions(
             create=False,
@@ -131,9 +132,10 @@ class Checkpoints:
 
         **Raises:** `ValueError` if `step` is not such an integer, if `structures` has a name that `tree` does not have,
         if an array has no elements, or if the processes differ in `step`, in `description`, or in the paths, types and
-        shapes of the leaves. `TypeError` if `tree` is not a dictionary, or has traced arrays or arrays of dtypes that
-        tensorstore does not store. All processes then raise an error of the same type, and write no checkpoint. The
-        errors of `claim`. `OSError` or `RuntimeError`, as in `wait`, if the previous checkpoint could not be written.
+        shapes of the leaves. `TypeError` if `tree` is not a dictionary, or has traced arrays, a
+        `jax.ShapeDtypeStruct` or arrays of dtypes that tensorstore does not store. All processes then raise an error of
+        the same type, and write no checkpoint. The errors of `claim`. `OSError` or `RuntimeError`, as in `wait`, if the
+        previous checkpoint could not be written.
         """
         orbax = orbax_checkpoint()
         check_untraced("tree", tree, "save")
@@ -141,6 +143,11 @@ class Checkpoints:
         with raised_by_all():
             step, leaves, description = self._new(step), leaves_of(tree, structures), _as_json(description)
             for name, leaf in leaves.items():
+                if isinstance(leaf.leaf, jax.ShapeDtypeStruct):
+                    raise TypeError(
+                        f"`tree` must have arrays with values; got {leaf.leaf} for {name}. Only `restore` takes a "
+                        "`jax.ShapeDtypeStruct`."
+                    )
                 if 0 in (shape := np.shape(leaf.leaf)):
                     raise ValueError(
                         f"`tree` must have arrays with elements; got shape {shape} for {name}. Leave it out."
@@ -187,8 +194,8 @@ class Checkpoints:
         **Raises:** `FileNotFoundError` if the checkpoint does not exist, or if another program removes it meanwhile.
         `ValueError` if it is damaged, if a different version of decompops wrote it in a different format, or if its
         arrays differ from `like` in number, shape or dtype. `ValueError` if a spectrum was saved with other bases or
-        modes than its structure has. Damage is detected by the checksum of every array. If one process fails, every
-        process raises an error of the same type.
+        modes than its structure has, or if `step` differs between the processes. Damage is detected by the checksum
+        of every array. If one process fails, every process raises an error of the same type.
 
         **Warns:** if the box of a state differs from the saved one.
         """
@@ -280,6 +287,8 @@ class Checkpoints:
         """
         wanted = of_first_process(str(self.latest if step is None else step))
         with raised_by_all():
+            if step is not None and str(step) != wanted:
+                raise ValueError(f"`step` must be the same on every process; got {step}, and {wanted} on process 0.")
             if wanted not in map(str, self.steps):
                 self._manager.reload()
             if wanted not in map(str, self.steps):

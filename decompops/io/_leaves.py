@@ -182,6 +182,8 @@ class Leaf:
 
 def leaves_of(tree: Any, structures: Any) -> dict[str, Leaf]:
     """Return the leaves to save, with their paths as keys."""
+    if not isinstance(structures, Mapping | None):
+        raise TypeError(f"`structures` must be a dictionary of structures by name; got {type(structures).__name__}.")
     structures = dict(structures or {})
     if not isinstance(tree, Mapping) or not all(isinstance(name, str) for name in tree):
         raise TypeError(f"`tree` must be a dictionary whose keys are strings; got {type(tree).__name__}.")

@@ -14,15 +14,15 @@ from typing import Any, cast
 import jax
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh
 
 from .._common.box import Box
 from .._core.expansion import Expansion, Mismatch
 from .._core.layout import Layout, exchange_numbers
 from .._operator.grid import GridLike, structure_of
 from .._operator.transform import AbstractTransform
+from ._agreement import mesh_of, raised_by_all_of
 from ._attributes import Attribute
-from ._contents import BOX, CHECKSUM, RESERVED, Contents, damaged
+from ._contents import BOX, CHECKSUM, RESERVED, Contents
 from ._format import AbstractFile, AbstractFormat
 from ._formats import format_of
 from ._parts import read_array
@@ -82,27 +82,26 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
 
     **Raises:** `FileNotFoundError` if the snapshot does not exist. `ValueError` if the file is damaged, if it is not a
     snapshot, if a different version of decompops wrote it in a different format, or if `grid` or `names` do not fit the
-    file. `grid` does not fit spectra of other bases or modes. `RuntimeError` if other snapshots replaced the file so
+    file. `grid` does not fit spectra of other bases or modes. Every process of the mesh of `grid` then raises an error
+    of the same type. `RuntimeError` if other snapshots replaced the file so
     often that it could not be read. `MemoryError` if an array does not fit into the memory.
 
     **Warns:** if the box of `grid` differs from the box of the file.
     """
-    format, path = format_of(path)
-    laid_out = grid.decomposition if isinstance(grid, AbstractTransform) else grid
-    mesh, error = getattr(laid_out, "mesh", None), None
+    with raised_by_all_of(grid):
+        format, path = format_of(path)
+    mesh, error = mesh_of(grid), None
     for _ in range(ATTEMPTS):
         state, checksum, snapshot, error = _attempt(format, path, grid, names)
-        states = exchange_numbers(mesh, state, checksum) if isinstance(mesh, Mesh) else {0: (state, checksum)}
-        if (
-            {state for state, _ in states.values()} == {READ}
-            and len(set(states.values())) == 1
-            and snapshot is not None
-        ):
-            _warn_of_another_box(path, snapshot.box, getattr(laid_out, "box", None))
+        states = {0: (state, checksum)} if mesh is None else exchange_numbers(mesh, state, checksum)
+        kinds = {state for state, _ in states.values()}
+        if kinds == {READ} and len(set(states.values())) == 1 and snapshot is not None:
+            _warn_of_another_box(path, snapshot.box, None if grid is None else structure_of(grid).layout.box)
             return snapshot
-        failed = [process for process, (state, _) in states.items() if state == FAILED]
-        if failed and all(state != REPLACED for state, _ in states.values()):
-            raise error or damaged(path, f"process {failed[0]} cannot read it")
+        if FAILED in kinds and REPLACED not in kinds:
+            with raised_by_all_of(grid):
+                if error is not None:
+                    raise error
         time.sleep(0.01)
     raise error or RuntimeError(
         f"`path` must stay the same while it is read, but other snapshots have replaced {path} {ATTEMPTS} times."

@@ -12,12 +12,12 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from .._common.check import check_untraced
+from .._common.check import check_number, check_untraced
 from .._common.ownership import new_identity
 from .._core.layout import exchange_numbers
 from .._core.structure import Space
 from .._operator.grid import GridLike
-from ._agreement import check_same
+from ._agreement import check_same, raised_by_all_of
 from ._contents import describe
 from ._ending import begin, end
 from ._format import Cells
@@ -140,17 +140,21 @@ class _Writing:
     """One snapshot to write. Every process calls the constructor, which checks that all write the same snapshot."""
 
     def __init__(self, path: Any, arrays: Any, grid: Any, *, patience: float = 600.0, **description: Any):
-        self.format, self.path = format_of(path)
         self.cells: list[Cells] | None = None
-        self.contents, self.layout = describe(arrays, grid, **description)
-        check_untraced("arrays", dict(arrays), "write")
-        check_dtypes(self.format, self.contents)
-        self.format.check(self.path, self.contents)
-        mesh, process = self.layout.mesh, jax.process_index()
-        if not isinstance(mesh, Mesh) or process not in (processes := processes_of(mesh)):
-            raise ValueError(f"`grid` must have a mesh with devices of this process; got {mesh} on process {process}.")
-        self.parts = {name: parts_of(array, self.layout) for name, array in arrays.items()}
-        self.chunks = {name: self._chunk(name) for name in self.parts}
+        check_untraced("arrays", arrays, "write")  # JAX traces it on all processes, which then cannot exchange errors.
+        with raised_by_all_of(grid):
+            check_number("patience", patience, positive=True)
+            self.format, self.path = format_of(path)
+            self.contents, self.layout = describe(arrays, grid, **description)
+            check_dtypes(self.format, self.contents)
+            self.format.check(self.path, self.contents)
+            mesh, process = self.layout.mesh, jax.process_index()
+            if not isinstance(mesh, Mesh) or process not in (processes := processes_of(mesh)):
+                raise ValueError(
+                    f"`grid` must have a mesh with devices of this process; got {mesh} on process {process}."
+                )
+            self.parts = {name: parts_of(array, self.layout) for name, array in arrays.items()}
+            self.chunks = {name: self._chunk(name) for name in self.parts}
         self.staging = self._begin(mesh, processes, arrays, str(path), patience)
 
     def _begin(

@@ -157,6 +157,52 @@ def disagreeing(folder: Path) -> None:
     print([path.name for path in folder.glob("*u*")])
 
 
+def mistaken(folder: Path) -> None:
+    """Pass one wrong argument to a function, first in process 1 and then in process 0."""
+    dec = dops.Decomposition(jax.make_mesh((jax.device_count(),), ("x",)), shape=SHAPE)
+    u = dec.shard(U)
+    good, like = folder / "good.h5", {"u": u}
+    io.write(good, like, dec)
+    checkpoints, writer = io.Checkpoints(folder / "checkpoints"), io.Writer()
+    checkpoints.save(1, like)
+    abstract = {"u": jax.ShapeDtypeStruct(u.shape, u.dtype, sharding=u.sharding)}
+    attempts = (
+        *(
+            (partial(io.write, grid=dec), {"path": folder / f"u{suffix}", "arrays": like}, wrong)
+            for suffix in (".zarr", ".h5")
+            for wrong in (
+                {"path": folder / "u.npy"},
+                {"arrays": None},
+                {"arrays": {"u": U[1:]}},
+                {"arrays": {"u": U.astype(object)}},
+                {"time": "late"},
+                {"space": "spectrum"},
+                {"patience": 0},
+            )
+        ),
+        (partial(writer.write, grid=dec), {"path": folder / "u.zarr", "arrays": like}, {"units": {"q": "m"}}),
+        (partial(io.read, grid=dec), {"path": good}, {"path": folder / "u.npy"}),
+        (partial(io.read, grid=dec), {"path": good}, {"path": folder / "none.h5"}),
+        (partial(io.read, grid=dec), {"path": good}, {"names": "q"}),
+        (io.Checkpoints, {"folder": folder / "checkpoints"}, {"keep": 0}),
+        (io.Checkpoints, {"folder": folder / "checkpoints"}, {"folder": good}),
+        (checkpoints.save, {"step": 2, "tree": like}, {"tree": abstract}),
+        (checkpoints.save, {"step": 2, "tree": like}, {"structures": 1}),
+        (checkpoints.restore, {"like": like}, {"step": 7}),
+        (checkpoints.restore, {"like": like}, {"structures": 1}),
+    )
+    for process in (1, 0):
+        for function, right, wrong in attempts:
+            try:
+                function(**right | (wrong if jax.process_index() == process else {}))
+                print("ended", flush=True)
+            except Exception as error:
+                print(f"{type(error).__name__}: {error}", flush=True)
+    writer.write(folder / "after.zarr", like, dec)
+    writer.wait()
+    print(f"steps {checkpoints.steps}, {sorted(path.name for path in folder.glob('[!.]*'))}")
+
+
 def replaced(folder: Path) -> None:
     """Replace a snapshot after process 0 has read it, and before process 1 does. Both must read the same snapshot."""
     dec = dops.Decomposition(jax.make_mesh((jax.device_count(),), ("x",)), shape=SHAPE)

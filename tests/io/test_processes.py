@@ -82,6 +82,22 @@ def test_processes_that_save_different_checkpoints_are_told_at_once(tmp_path):
         assert lines(rank, r"^\[\]$"), report(ranks)
 
 
+def test_a_wrong_argument_of_one_process_is_told_to_the_others(tmp_path):
+    """No process waits for one that has refused its arguments. Nothing is written, and the next snapshot is complete."""
+    ranks = run(tmp_path, "mistaken")
+    found = [lines(rank, r"^(?:\w+Error: .*|ended)$") for rank in ranks]
+    attempts = len(found[0]) // 2
+    assert attempts == 24, report(ranks)
+    for number, (one, other) in enumerate(zip(*found, strict=True)):
+        wrong, told = (other, one) if number < attempts else (one, other)
+        kind, _, message = wrong.partition(": ")
+        assert re.match(r"(Value|Type|FileNotFound|NotADirectory)Error: .*`\w+(\['u'\])?` must", wrong), report(ranks)
+        # If process 0 passes a wrong step, no process finds it.
+        assert told in (f"{kind}: process {int(number < attempts)} failed: {message}", wrong), report(ranks)
+    for rank in ranks:
+        assert lines(rank, r"^steps \[1\], \['after.zarr', 'checkpoints', 'good.h5', 'good.xdmf'\]$"), report(ranks)
+
+
 def test_damaged_and_newer_files_are_refused_by_all_processes(tmp_path):
     """All processes soon raise errors of one type, even if only one process cannot read its part of a file."""
     ranks = run(tmp_path, "refused")
