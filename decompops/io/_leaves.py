@@ -36,8 +36,7 @@ class Leaf:
         """The array to save: the data of a random key, a NumPy copy of an array without a mesh, or the leaf itself."""
         data = self.leaf
         if self.is_key:
-            to_data = jax.random.key_data
-            data = to_data(data) if isinstance(data, Array) else jax.eval_shape(to_data, data)
+            data = jax.random.key_data(data) if isinstance(data, Array) else _abstract_data(data)
         return np.asarray(data) if isinstance(data, Array) and not self.is_sharded else data
 
     @property
@@ -219,6 +218,12 @@ def warn_of_other_boxes(leaves: Mapping[str, Leaf], known: Mapping[str, dict], w
 
 def name_of(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _abstract_data(keys: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    """Return the abstract data of abstract keys, on their devices: `eval_shape` returns an abstract mesh, or none."""
+    data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(keys.shape, keys.dtype))
+    return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=keys.sharding)
 
 
 def _implementation(key: Any) -> Any:

@@ -135,6 +135,20 @@ def test_abstract_arrays_give_the_sharding(tmp_path):
     np.testing.assert_array_equal(found["w"], np.arange(4))
 
 
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_abstract_keys_give_the_sharding(tmp_path, kind):
+    keys = jax.random.split(jax.random.key(1), (2, 4))
+    specs = [jax.P(), jax.P("x"), jax.P("x", "y"), jax.P(None, ("x", "y"))]
+    places = [jax.NamedSharding(make_mesh(sizes, kind), spec) for sizes, spec in zip(((2, 4),) * 3 + ((2, 2),), specs)]
+    places += [jax.sharding.SingleDeviceSharding(jax.devices()[1]), None]
+    with io.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(0, {"keys": jax.device_put(keys, places[1])})
+        for place in places:
+            found = checkpoints.restore({"keys": jax.ShapeDtypeStruct(keys.shape, keys.dtype, sharding=place)})["keys"]
+            assert place is None or found.sharding.is_equivalent_to(place, keys.ndim)
+            np.testing.assert_array_equal(jax.random.key_data(found), jax.random.key_data(keys))
+
+
 def test_the_newest_are_kept(tmp_path):
     with io.Checkpoints(tmp_path, keep=2) as checkpoints:
         assert checkpoints.latest is None
