@@ -17,7 +17,7 @@ from .._common.host import fitting, host_array
 from .._core.structure import Structure
 from ._array import MpmdArray
 from ._batches import agreed_threshold, batches
-from ._mesh import Device, MpmdMesh, MpmdSharding, check_divides, check_spec
+from ._mesh import Device, MpmdMesh, MpmdSharding, check_divides, check_movable, check_spec
 from ._transfer import Route, find_route, transfer
 
 
@@ -194,6 +194,7 @@ def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
         if not (jnp.issubdtype(array.dtype, np.number) or array.dtype == bool):
             raise TypeError(f"`tree` must hold arrays of numbers; got {array.dtype}.")
         return fitting(array, "tree").astype(jax.dtypes.canonicalize_dtype(array.dtype))
+    check_movable("tree", leaf)
     elsewhere = leaf.sharding.device_set - set(mpmd_mesh.mesh.devices.flat)
     if elsewhere and leaf.committed:
         raise ValueError(f"`tree` must be on devices of {mpmd_mesh}; got an array on {sorted(map(str, elsewhere))}.")
@@ -258,8 +259,7 @@ def _route(name: str, array: Movable, target_name: str, target: NamedSharding) -
             f"`{name}` must hold arrays with a NamedSharding; got {array.sharding}. Move the array by `jax.device_put` "
             "to a NamedSharding."
         )
-    if jnp.issubdtype(array.dtype, jax.dtypes.extended):
-        raise TypeError(f"`{name}` must not hold {array.dtype}, which cannot be moved; use `jax.random.key_data`.")
+    check_movable(name, array)
     if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
         raise TypeError(f"`{name}` holds an array of {array.dtype}; set `jax_enable_x64` to move it.")
     if not isinstance(target.mesh, Mesh):

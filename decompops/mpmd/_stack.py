@@ -8,7 +8,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ._array import MpmdArray
-from ._mesh import names_in, without_axis, without_context
+from ._mesh import check_movable, names_in, without_axis, without_context
 
 
 @without_context()
@@ -35,7 +35,7 @@ def logically_stacked(
     `axis_name` along the new axis.
 
     **Raises:** `ValueError` for an unknown axis, missing devices, and arrays that do not have the same sharding on all
-    groups of `mesh`. `TypeError` for an argument of the wrong type.
+    groups of `mesh`. `TypeError` for an argument of the wrong type, and for random keys.
     """
     if not isinstance(mesh, Mesh):
         raise TypeError(f"`mesh` must be a jax.sharding.Mesh; got {type(mesh).__name__}.")
@@ -53,6 +53,7 @@ def logically_stacked(
         )
     specs = []
     for other in arrays:
+        check_movable("array", other)
         if not isinstance(other.sharding, NamedSharding):
             raise TypeError(f"`array` must have a NamedSharding; got {other.sharding}.")
         specs.append(other.sharding.spec)

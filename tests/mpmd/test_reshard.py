@@ -356,6 +356,7 @@ def test_stacks_that_are_refused(plain):
         (ValueError, r"must be on groups of `mesh`, with the same sharding in each", arrays, mesh, "x"),
         (ValueError, r"must hold arrays of the same shape and dtype", [arrays[0], arrays[1].astype(int)], mesh, "g"),
         (ValueError, r"must have a part in this process; got none", [], mesh, "g"),
+        (TypeError, r"`array` must not hold key.*; use `jax.random.key_data`", [jax.random.key(0)], mesh, "g"),
     ]
     for error, message, *arguments in cases:
         with pytest.raises(error, match=message):

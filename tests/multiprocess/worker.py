@@ -323,8 +323,9 @@ def check_groups_that_disagree(mpmd_mesh: mpmd.MpmdMesh) -> None:
         mpmd.spmd_to_mpmd_reshard(mpmd_mesh, u, mpmd.MpmdSharding(mpmd_mesh, [0], P()), threshold=100 + rank)
     assert not u.is_deleted()
     place = mpmd.MpmdSharding(mpmd_mesh, [0], P())
-    with pytest.raises(ValueError, match="NumPy arrays: the same values"):
-        mpmd.spmd_to_mpmd_reshard(mpmd_mesh, {"a": np.full(4, rank)}, place)
+    for wrong, message in (({"a": np.full(4, rank)}, "NumPy arrays: the same"), (jax.random.key(0), "not hold key")):
+        with pytest.raises((ValueError, TypeError), match=message):
+            mpmd.spmd_to_mpmd_reshard(mpmd_mesh, wrong, place)
     # An array with NaN must count as equal in all processes, although NaN is not equal to itself.
     part = mpmd.spmd_to_mpmd_reshard(mpmd_mesh, np.array([1, np.nan]), place)
     assert part.is_partially_addressable == (rank == 0)
