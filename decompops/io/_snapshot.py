@@ -58,7 +58,8 @@ def write(
         `int4`, `bfloat16` and the float8 types of tensorstore.
     - `grid`: the transform that takes the fields or returns the spectra, such as an `FFT3D`; or the `Decomposition` or
         the `Layout` of the arrays. If it was built with a `box`, the file has coordinates: the positions of the points,
-        or the angular wavenumbers of the modes.
+        or the angular wavenumbers of the modes. A `Decomposition` or a `Layout` stands for equally spaced points, the
+        first of which is at zero. For other points, such as those of `Cells` or between walls, pass the transform.
     - `time`: the time of the snapshot, a number.
     - `space`: "field", or "spectrum" for spectra that `grid` returns. With a transform as `grid`, the file then records
         the bases, the modes and the `norm` of the transform.
