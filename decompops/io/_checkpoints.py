@@ -67,12 +67,12 @@ class Checkpoints:
             check_path("folder", self.folder, ("[", "**"), "orbax")  # orbax reads the path as a pattern of glob.
             if self.folder.exists() and not self.folder.is_dir():
                 raise NotADirectoryError(f"`folder` must be a folder; got the file {self.folder}.")
-        self._names = CheckpointFolder(self.folder)
+        self._names, self._barrier = CheckpointFolder(self.folder), Barrier(Path(folder))
         options = orbax.CheckpointManagerOptions(
             create=False,
             step_name_format=self._names,
             preservation_policy=newest,
-            async_options=orbax.AsyncOptions(barrier_sync_fn=Barrier(Path(folder))),
+            async_options=orbax.AsyncOptions(barrier_sync_fn=self._barrier),
         )
         self._manager = orbax.CheckpointManager(self.folder, options=options)
         self._is_closed = False
@@ -135,7 +135,7 @@ class Checkpoints:
         shapes of the leaves. `TypeError` if `tree` is not a dictionary, or has traced arrays, a
         `jax.ShapeDtypeStruct` or arrays of dtypes that tensorstore does not store. All processes then raise an error of
         the same type, and write no checkpoint. The errors of `claim`. `OSError` or `RuntimeError`, as in `wait`, if the
-        previous checkpoint could not be written.
+        previous checkpoint could not be written. With several processes, each later call then raises `RuntimeError`.
         """
         orbax = orbax_checkpoint()
         check_untraced("tree", tree, "save")
@@ -274,7 +274,12 @@ class Checkpoints:
             self._manager.reload()
 
     def _new(self, step: int) -> int:
-        """Return the number of a new checkpoint. Raises `ValueError` if it may not have this number."""
+        """Return the number of a new checkpoint. Raises `ValueError` or `RuntimeError` if `save` may not write it."""
+        if self._barrier.is_broken:
+            raise RuntimeError(
+                "`Checkpoints` must not save after a process could not write a checkpoint; got those of "
+                f"{self.folder}. Close them, and make new ones."
+            )
         step = check_count("step", step, least=0)
         if self.latest is not None and step <= self.latest:
             raise ValueError(f"`step` must be larger than the newest checkpoint, {self.latest}; got {step}.")

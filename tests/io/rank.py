@@ -5,6 +5,8 @@ python rank.py TASK --rank R --processes N --devices D --port P --folder FOLDER
 
 import argparse
 import json
+import resource
+import signal
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -16,7 +18,7 @@ import h5py
 import jax
 import numpy as np
 from decompops import io
-from decompops.io import _read
+from decompops.io import _barrier, _read
 from decompops.io._snapshot import _Writing
 from jax.experimental import multihost_utils
 
@@ -201,6 +203,30 @@ def mistaken(folder: Path) -> None:
     writer.write(folder / "after.zarr", like, dec)
     writer.wait()
     print(f"steps {checkpoints.steps}, {sorted(path.name for path in folder.glob('[!.]*'))}")
+
+
+def recovering(folder: Path) -> None:
+    """Let process 1 fail to write a checkpoint, as if its disk were full. Then save with new `Checkpoints`."""
+    _barrier.SECONDS = 2.0
+    dec = dops.Decomposition(jax.make_mesh((jax.device_count(),), ("x",)), shape=SHAPE)
+    cells = np.random.default_rng(1).integers(2**32, size=(32, *SHAPE), dtype=np.uint32)
+    u = dec.shard(cells)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with io.Checkpoints(folder) as checkpoints:
+        for step in (1, 2, 3, 4):
+            if jax.process_index() == 1:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, limits[1]) if step == 2 else limits)
+            try:
+                checkpoints.save(step, {"u": u})
+                checkpoints.wait()
+            except (OSError, RuntimeError) as error:
+                print(f"{type(error).__name__}: {error}", flush=True)
+    with io.Checkpoints(folder) as checkpoints:
+        checkpoints.save(2, {"u": u})
+        checkpoints.wait()
+        found = checkpoints.restore({"u": 0 * u})["u"]
+        print(f"steps {checkpoints.steps}, {np.array_equal(dec.gather(found), cells)}")
 
 
 def replaced(folder: Path) -> None:

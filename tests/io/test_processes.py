@@ -82,6 +82,17 @@ def test_processes_that_save_different_checkpoints_are_told_at_once(tmp_path):
         assert lines(rank, r"^\[\]$"), report(ranks)
 
 
+def test_new_checkpoints_save_after_a_failure_of_one_process(tmp_path):
+    ranks = run(tmp_path, "recovering")
+    for rank, kind in zip(ranks, ("RuntimeError", "OSError")):
+        refused = f"RuntimeError: `Checkpoints` must not save after .*{tmp_path / 'folder'}. Close them, and make new"
+        found = lines(rank, r"^(?:OS|Runtime)Error: .*")
+        assert len(found) == 3, report(ranks)
+        for message, pattern in zip(found, (f"{kind}: a checkpoint in .* was not written: ", refused, refused)):
+            assert re.match(pattern, message), report(ranks)
+        assert lines(rank, r"^steps \[1, 2\], True$"), report(ranks)
+
+
 def test_a_wrong_argument_of_one_process_is_told_to_the_others(tmp_path):
     """No process waits for one that has refused its arguments. Nothing is written, and the next snapshot is complete."""
     ranks = run(tmp_path, "mistaken")
