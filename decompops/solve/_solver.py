@@ -23,6 +23,7 @@ from .._common.sharding import mesh_of_type
 from .._common.typed import sharded_like, zeros_like
 from .._core.block_reduction import BlockReduction
 from .._core.layout import Layout, check_global
+from .._core.reductions import wide
 from .._core.structure import Structure
 from .._operator.base import AbstractOperator, AbstractTyped
 from .._operator.placed import Placed
@@ -46,7 +47,8 @@ class AbstractSolver(AbstractOperator):
     outside `operator.open_cells`, if the operator has this property; x is zero there. JAX differentiates
     the solution with respect to b and to the arrays in `operator`, to any order and in both modes. A derivative is the
     solution of a further system with the same operator or its transpose, by the same method with the same tolerances.
-    The preconditioner does not change derivatives.
+    The preconditioner does not change derivatives. Fields of half precision are solved in single precision, and the
+    solution is rounded.
 
     **Arguments:**
 
@@ -257,7 +259,9 @@ class AbstractSolver(AbstractOperator):
 def _solved(solver: AbstractSolver, b: Array, guess: Array | None, lose: bool) -> tuple[Array, Array, Array, Array]:
     """Return the solution, the relative residuals, the number of steps, and the reason, for a `b` in its place."""
     operator, precondition, fields = solver.operator, solver.preconditioner or (lambda r: r), solver._fields
-    b = _fitting(operator, b)
+    dtype = b.dtype
+    # The sums over a grid that scale a system, and the squares of its numbers, may be beyond half precision.
+    b = _fitting(operator, b.astype(wide(dtype)))
     b = b if fields.open_cells is None else fields.clear(b)
     projected = fields.without_mean if solver._ignores_constants else lambda x: x
     right, scale = projected(b), lax.stop_gradient(fields.norm_of_any_size(b))
@@ -315,7 +319,7 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None, lose: bool) -
         )
     x, (residuals, iterations, reason) = solution
     reason = jnp.where(incompatible, Reason.INCOMPATIBLE.value, reason)
-    return _lost(fields, incompatible, projected(start + x)), residuals, iterations, reason
+    return _lost(fields, incompatible, projected(start + x)).astype(dtype), residuals, iterations, reason
 
 
 def _lost(fields: Fields, condition: Array, x: Array) -> Array:

@@ -54,3 +54,19 @@ def test_zero_is_solved_by_zero():
     found = solver(solve.CG, np.float64).solve(DEC.shard(np.zeros(SHAPE)))
     assert found.reason == solve.Reason.CONVERGED.value
     np.testing.assert_array_equal(found.value, np.zeros(SHAPE))
+
+
+@pytest.mark.parametrize(("method", "dtype"), [*((method, np.float16) for method in METHODS), (solve.CG, jnp.bfloat16)])
+def test_half_precision(method, dtype):
+    """Sums over 8000 cells, and squares of numbers, are beyond float16."""
+    shape, sizes = (20, 20, 20), np.array([1e-4, 3e4]).reshape(2, 1, 1, 1)
+    dec = dops.Decomposition(DEC.mesh, shape=shape)
+    a = 1 + np.arange(20).reshape(20, 1, 1) / np.full(shape, 20.0)
+    b = random_field(shape).clip(-2, 2)
+    of, given = method(dops.Multiply(dec, a.astype(dtype))), dec.shard((sizes * b).astype(dtype))
+    found = of(given)
+    assert found.dtype == dtype
+    eps = 2 * float(jnp.finfo(dtype).eps)
+    assert_close(np.asarray(found, float) / sizes, np.stack([b / a] * 2), eps)
+    gradient = jax.jit(jax.grad(lambda b: jnp.sum(of(b).astype(np.float32))))(given)
+    assert_close(np.asarray(gradient, float), np.stack([1 / a] * 2), eps)
