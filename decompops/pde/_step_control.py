@@ -16,7 +16,7 @@ from .._common.broadcast import along
 from .._common.check import check_number
 from ..spectral import _vector
 from ._equation import Time
-from ._integrator import AbstractIntegrator
+from ._integrator import AbstractIntegrator, scaled
 
 
 class AbstractStepControl(eqx.Module):
@@ -128,9 +128,13 @@ class ErrorControl(AbstractStepControl):
         h = jnp.minimum(jnp.minimum(h, self.largest), most)
         whole, half = with_dt(solver, h), with_dt(solver, h / 2)
         new = half.step(t + h / 2, half.step(t, u, args), args)
-        norm = lambda x: jnp.sqrt(jnp.sum(solver.in_structure.layout.norm(x) ** 2))
+        layout = solver.in_structure.layout
+        # Norms relative to the largest number, because the squares of small or large numbers are zero or infinite.
+        size = jnp.max(layout.max(jnp.maximum(jnp.abs(u), jnp.abs(new))))
+        inverse = 1 / jnp.maximum(size, jnp.finfo(size.dtype).tiny)
+        norm = lambda x: jnp.sqrt(jnp.sum(layout.norm(scaled(inverse, x)) ** 2))
         error = norm(new - whole.step(t, u, args)) / (2**order - 1)
-        ratio = error / (self.atol + self.rtol * jnp.maximum(norm(u), norm(new)))
+        ratio = error / (self.atol * inverse + self.rtol * jnp.maximum(norm(u), norm(new)))
         ratio = jnp.where(error == 0, 0, ratio)  # Where the state is zero, a relative tolerance is zero, too.
         # If the ratio is NaN, the step is rejected, and the next step is shorter.
         factor = jnp.clip(0.9 * jnp.maximum(ratio, 1e-10) ** (-1 / (order + 1)), 0.2, 5.0)

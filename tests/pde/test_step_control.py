@@ -34,6 +34,18 @@ def test_zero_stays_zero(control):
     assert not np.asarray(result.u).any()
 
 
+@pytest.mark.parametrize(("dtype", "power"), [(np.float32, 84), (np.float64, 600)])
+def test_states_of_any_size(dtype, power):
+    """The squares of these states are zero or infinite."""
+    runs = []
+    for scale in (1.0, 2.0**-power, 2.0**power):
+        solver, u = diffusion(scale=scale, dtype=dtype)
+        solver = pde.IMEXRK(solver.equation, 0.1)
+        runs.append(pde.simulate(solver, u, 20.0, control=pde.ErrorControl(1e-4), progress=False))
+        assert_close(np.asarray(runs[-1].u, complex) / scale, np.exp(-DECAY * 20) * np.asarray(u) / scale, 1e-3)
+    assert len({run.steps for run in runs}) == 1
+
+
 def test_a_first_step_below_the_rounding_error_of_the_end():
     """Near the time zero, a step may be shorter than the rounding error of the last time."""
     solver, u = diffusion(dt=1e-5)
