@@ -37,7 +37,7 @@ from decompops.spectral import IsotropicFilter, white_noise
 from jax import Array
 from jax.sharding import PartitionSpec as P
 
-from options import Parser, at_least, figure, make_mesh, mesh_shape, progress
+from options import Parser, at_least, figure, make_mesh, mesh_shape, progress, writable_folder
 
 
 BATCH, WHOLE = P("data", "x", None), P(None, "x", None)  # A group of devices along `data` holds its samples, or all.
@@ -120,7 +120,7 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, np.ndarray]:
     parser.add_argument("--width", type=at_least(1), default=16, help="channels of the network (16)")
     parser.add_argument("--depth", type=at_least(1), default=4, help="layers of the network (4)")
     parser.add_argument("--mesh", type=mesh_shape, help="devices along data and x, such as 2x2")
-    parser.add_argument("--data", type=Path, help="folder for the data set (a temporary one)")
+    parser.add_argument("--data", type=writable_folder, help="folder for the data set (a temporary one)")
     parser.add_argument("--out", type=figure, default="darcy.png", help="file of the figure (darcy.png)")
     args = parser.parse_args(argv)
     mesh = make_mesh(parser, args.mesh, data=2, x=2)

@@ -85,6 +85,15 @@ def figure(text: str) -> Path:
     return path
 
 
+def writable_folder(text: str) -> Path:
+    """The type of an option: a folder to write to, which need not exist."""
+    path = Path(text)
+    existing = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise argparse.ArgumentTypeError(f"must be a folder where you may write; got {text!r}")
+    return path
+
+
 def make_mesh(
     parser: Parser, shape: tuple[int, ...] | None, *, double: bool = True, backend: str | None = None, **default: int
 ) -> Mesh:

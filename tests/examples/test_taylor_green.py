@@ -173,10 +173,12 @@ def test_gradients_fulfil_an_identity(tmp_path):
         ("--out", "missing/figure.png"),
         ("--out", "figure.txt"),
         ("--vortex", "figure.txt"),
+        ("--folder", "file/below"),
     ],
 )
 def test_bad_option_is_refused_in_one_line(option, value, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    Path("file").touch()
     example.assert_refused(example.load("taylor_green"), option, value, capsys)
 
 
