@@ -13,7 +13,7 @@ from .._operator.fft import FFT
 from .._operator.planned import AbstractPlanned
 from .._plan.plan import Plan
 from .._plan.transform import transform_plan
-from ._check import check_fft, of_transformed
+from ._check import check_fft, check_periodic, of_transformed
 
 
 class Resample(AbstractPlanned):
@@ -38,11 +38,12 @@ class Resample(AbstractPlanned):
 
         **Returns** (when called): the field on the new grid, in its old dtype.
 
-        **Raises:** `ValueError` if `fft` has no `shape`, or if it has `modes`. `ValueError` if `shape` does not have
+        **Raises:** `ValueError` if `fft` has no `shape`, if it has walls, or if it has `modes`. `ValueError` if `shape` does not have
         one positive integer for each axis, if it changes an axis that `fft` does not transform, or if the mesh does not
         divide it and `fft` was built without `pad=True`.
         """
         grid = check_fft(fft)
+        check_periodic(fft)
         self.fft = fft
         self.target = check_shape("shape", shape, len(grid))
         for axis, (old, new) in enumerate(zip(grid, self.target)):

@@ -97,6 +97,15 @@ BAD = [
         lambda d, f: d.spectral.Resample(f.replace(modes=3), (4, 4, 4)),
         r"`fft` must keep all modes; got `modes=\(3, 3, 3\)`",
     ),
+    *(
+        (
+            lambda d, f, basis=basis: d.spectral.Resample(
+                d.Transform(f.decomposition, bases=(getattr(d, basis)(2), *[d.Fourier()] * 2)), (4, 4, 4)
+            ),
+            f"`fft` must be periodic along x, with the basis `Fourier`; got {basis}",
+        )
+        for basis in ("Cosine", "Sine", "Chebyshev")
+    ),
     (lambda d, f: d.spectral.Resample(f, (6, 6, 6))(np.ones((6, 6, 6))), r"`x` must have shape .*; got \(6, 6, 6\)"),
 ]
 
