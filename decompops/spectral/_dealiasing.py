@@ -1,17 +1,17 @@
 """Dealiasing rules. A rule says which modes a state keeps, and which grid is used to multiply fields."""
 
 import abc
-import functools
 import math
-import operator
 from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Inexact
 
-from .._common.box import Box
+from .._basis.base import AbstractBasis
+from .._basis.chebyshev import Chebyshev
 from .._common.broadcast import aligned
 from .._operator.transform import AbstractTransform
 from ._check import check_fft
@@ -119,7 +119,8 @@ class Mask(AbstractDealiasing):
     """Keep all modes in states, but use only low modes in products.
 
     Products use the integer wavenumbers |k| ≤ `fraction * (n // 2) - 1` along each axis of n points, as in exponax, and
-    always the mean.
+    always the mean. Between walls, k counts whole waves: it is m / 2 for the cosine or sine of m half waves, and for
+    the Chebyshev polynomial T_m.
 
     **Arguments:**
 
@@ -141,10 +142,16 @@ class Mask(AbstractDealiasing):
     def masked(
         self, transform: AbstractTransform, spectrum: Inexact[Array, "*spectrum"]
     ) -> Inexact[Array, "*spectrum"]:
-        numbers = transform.replace(box=Box()).wavenumbers(dtype=jnp.finfo(spectrum.dtype).dtype)
-        limits = (max(0, self.fraction * (n // 2) - 1) for n in check_fft(transform))  # The mean is always kept.
-        kept = functools.reduce(operator.and_, (jnp.abs(k) <= limit for k, limit in zip(numbers, limits)))
-        return jnp.where(aligned(kept, spectrum), spectrum, 0)
+        along = tuple(zip(transform.bases, check_fft(transform), transform.modes or check_fft(transform)))
+        limits = (max(0, self.fraction * (n // 2) - 1) for _, n, _ in along)  # The mean is always kept.
+        kept = [_waves(basis, m) <= limit + 1e-9 for (basis, _, m), limit in zip(along, limits)]
+        mask = transform.separable([one.astype(float) for one in kept], dtype=jnp.finfo(spectrum.dtype).dtype)
+        return jnp.where(aligned(mask > 0, spectrum), spectrum, 0)
+
+
+def _waves(basis: AbstractBasis, n: int) -> np.ndarray:
+    """Return how many waves each mode has along an axis. The polynomial T_k has as many as `cos(k θ)`: k / 2."""
+    return np.arange(basis.stored(n)) / 2 if isinstance(basis, Chebyshev) else abs(basis.wavenumbers(n)) / (2 * np.pi)
 
 
 def check_dealiasing(name: str, value: Any) -> AbstractDealiasing | None:
