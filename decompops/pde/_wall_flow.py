@@ -88,14 +88,16 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
 
         **Raises:** `ValueError` for a wrong number of components, or if the fluid at a wall neither rests nor moves
         with the wall at the time zero. To start at another time, call `equation.at(t).state(fields)`. Traced
-        fields are not checked: their velocity at the walls becomes the velocity of the walls in the first implicit
-        step.
+        fields, and fields without points at the walls, are not checked: their velocity at the walls becomes the
+        velocity of the walls in the first implicit step.
         """
         check_components(self, fields)
-        last = check_fft(self.fft)[0] - 1
+        n = check_fft(self.fft)[0]
+        points = self.fft.bases[0].points(n)
         walls = self.at(jnp.zeros(())).wall_velocities(jnp.zeros(()))
         velocities = jnp.pad(walls, ((0, 0), (1, 0)))  # No fluid crosses a wall.
-        places = tuple((axis, -self.ndim, place) for place in (0, last) for axis in range(self.ndim))
+        on_walls = [place for place in (0, n - 1) if points[place] in (0, 1)]  # `Chebyshev(2)` has no points there.
+        places = tuple((axis, -self.ndim, place) for place in on_walls for axis in range(self.ndim))
         if gap := slip(fields, self.ndim, places, velocities.ravel()):
             raise ValueError(
                 "`fields` must have a velocity at each wall that is zero or the velocity of the wall; got a difference "

@@ -301,6 +301,35 @@ def test_batches_precision_and_every_rule_of_products():
     assert jax.eval_shape(lambda u: stage(equations[0], u, 0.1), u).dtype == np.complex64
 
 
+@pytest.mark.parametrize("basis", [dops.Chebyshev(1), dops.Chebyshev(2)], ids=repr)
+def test_products_of_polynomials_are_free_of_aliasing_for_every_rule(basis):
+    """Every rule gives the exact coefficients that it keeps. `Mask` leaves out all products with other polynomials."""
+    n = 13
+    fft = dops.Transform(make_mesh((1,)), bases=(basis, BASES[2]), shape=(n, 4), axes="x", box=dops.Box((2.0, 4.0)))
+    for rule, kept in ((spectral.Truncate(), None), (spectral.Pad(1.5), n), (spectral.Mask(), 7)):
+        equation = pde.Channel(fft.replace(norm="forward"), 0.1, dealiasing=rule)
+        kept = kept or equation.transform.modes[0]
+        a, b = np.random.default_rng(0).standard_normal((2, kept))
+        lines = np.zeros((2, *equation.transform.out_layout.shape), complex)
+        lines[0, :kept, 0], lines[1, :kept, 0] = a / 2, b / 2  # With this norm, coefficients are stored halved.
+        u, v = equation.to_grid(jnp.asarray(lines))
+        expected = np.polynomial.chebyshev.chebmul(a, b)[:kept] / 2
+        found = np.asarray(equation.from_grid(u * v))
+        assert_close(found[:kept, 0].real, expected, 1e-13)
+        assert not found[kept:].any()
+
+
+def test_flow_on_a_grid_without_points_at_the_walls():
+    """The points next to the walls of `Chebyshev(2)` are no walls: the fluid moves there."""
+    basis, n = dops.Chebyshev(2), 8
+    fft = dops.Transform(make_mesh((2,)), bases=(basis, BASES[2]), shape=(n, 4), axes="x", box=dops.Box((2.0, 4.0)))
+    equation = pde.Channel(fft, 0.1, drive=0.2, wall_velocity=(0.0, 1.0))
+    x = 2 * basis.points(n)[:, None]
+    flow = np.stack([np.zeros((n, 4)), (1 - (x - 1) ** 2 + x / 2) * np.ones(4)])
+    after = jax.jit(lambda u: equation.fields(stage(equation, u, 0.1)))(equation.state(flow))
+    assert_close(fft.decomposition.gather(after), flow, 1e-13)
+
+
 def test_bad_input_is_refused(plain):
     chebyshev, f, h = plain.Chebyshev(), plain.Fourier(), plain.Fourier(half=True)
     unit = plain.Box((1.0, 2.0, 2.0))
