@@ -95,6 +95,7 @@ class Channel(AbstractWallFlow):
         return add_forcing(force, self.forcing, t, u, args)
 
     def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
+        self.check(u)
         modes, time = self.modes(u), _vector.cast(h, u) * _vector.cast(self.viscosity, u)
         flow = stokes(modes, u, time, self.moving_walls(u))
         return flow if self.bulk_velocity is None else self._with_bulk_velocity(flow, modes, time)
@@ -104,7 +105,7 @@ class Channel(AbstractWallFlow):
 
         The mean velocity along y changes at the rate `G - (sum of both stresses) / (distance of the walls)`.
         """
-        slopes = self.wall_slopes(_vector.stack(_vector.components(u, self.ndim)[1:2], self.ndim))[..., 0, :]
+        slopes = self.wall_slopes(u)[..., 1, :]
         signs = jnp.array([1, -1], slopes.dtype)
         return _vector.times(_vector.cast(self.viscosity, u) * signs, slopes)
 

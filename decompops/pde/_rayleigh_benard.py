@@ -12,7 +12,8 @@ from jaxtyping import Inexact, Real
 
 from .._common.box import Number
 from .._common.broadcast import aligned
-from .._common.check import check_number
+from .._common.check import brief, check_number
+from .._common.placement import known
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
@@ -68,8 +69,8 @@ class RayleighBenard(AbstractWallFlow):
 
     **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if `fft` does not have the basis `Chebyshev()`
     along x and Fourier bases along the other axes, if the walls are not normal to the first axis (the only axis of a
-    spectrum that is never sharded), if the height is not 1, if Ra or Pr is not positive, or if `wall_velocity` has a
-    wrong shape.
+    spectrum that is never sharded), if the height is not 1, if Ra or Pr is not positive, if a
+    temperature is not finite, or if `wall_velocity` or a temperature has a wrong shape.
     """
 
     fft: AbstractTransform
@@ -94,9 +95,7 @@ class RayleighBenard(AbstractWallFlow):
                 f"{self.fft.decomposition.box}."
             )
         for name, value in (("bottom", self.bottom), ("top", self.top)):
-            value = value(jnp.zeros(())) if callable(value) else value
-            if jnp.shape(value) not in ((), shape):
-                raise ValueError(f"`{name}` must be a number or an array of shape {shape}; got {jnp.shape(value)}.")
+            _check_temperature(name, value(jnp.zeros(())) if callable(value) else value, shape)
         check_forcing(self)
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
@@ -112,6 +111,7 @@ class RayleighBenard(AbstractWallFlow):
         return add_forcing(_vector.stack((across + temperature, *others), ndim), self.forcing, t, u, args)
 
     def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
+        self.check(u)
         modes, ndim = self.modes(u), self.ndim
         *velocity, temperature = _vector.components(u, ndim)
         h, viscosity, diffusivity = _vector.cast(h, u), *self._diffusivities(u)
@@ -138,8 +138,7 @@ class RayleighBenard(AbstractWallFlow):
         """
         if wall not in ("bottom", "top"):
             raise ValueError(f'`wall` must be "bottom" or "top"; got {wall!r}.')
-        slopes = self.wall_slopes(_vector.stack(_vector.components(u, self.ndim)[-1:], self.ndim))
-        flux = -slopes[..., 0, 0 if wall == "bottom" else 1]
+        flux = -self.wall_slopes(u)[..., -1, 0 if wall == "bottom" else 1]
         bottom, top = self._temperatures(u)
         return flux / (jnp.mean(bottom) - jnp.mean(top))
 
@@ -165,3 +164,13 @@ class RayleighBenard(AbstractWallFlow):
         bottom, top = (aligned(wall, position) for wall in (bottom, top))
         spectrum = self.transform(bottom * (1 - position) + top * position)
         return jnp.expand_dims(lax.slice_in_dim(spectrum, 0, 2, axis=0), 0)
+
+
+def _check_temperature(name: str, value: Any, shape: tuple[int, ...]) -> None:
+    """Raise `ValueError` unless `value` is a finite, real number, or an array of such numbers of shape `shape`."""
+    dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+    if not jnp.issubdtype(dtype, np.number) or jnp.iscomplexobj(value) or jnp.shape(value) not in ((), shape):
+        raise ValueError(f"`{name}` must be a real number or a real array of shape {shape}; got {brief(value)}.")
+    finite = known(jnp.all(jnp.isfinite(jnp.asarray(value))))
+    if not isinstance(finite, Tracer) and not finite:
+        raise ValueError(f"`{name}` must be finite; got {brief(value)}.")

@@ -123,6 +123,7 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
 
     def divergence(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*scalar"]:
         """Return the spectrum of the divergence of the velocity. In computed states, it is zero up to rounding."""
+        self.check(u)
         return self.nabla(u).divergence(u)
 
     def wall_slopes(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*slopes"]:
@@ -130,6 +131,7 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
 
         **Returns:** a real array of shape `(*batch, components, 2)`. Index 0 of the last axis is the wall at x = 0.
         """
+        self.check(u)
         modes, one = self.modes(u), self.one(u)
         lines = modes.lines
         parts = _vector.times(modes.slope, lines.wall_slopes(lines.pairs(u)))
@@ -144,11 +146,13 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
         The sum over the velocity components, times the viscosity, is the dissipation rate of kinetic energy. The mean
         is computed on the grid of products by quadrature, so its accuracy depends on the resolution.
         """
+        self.check(u)
         slopes = (self.nabla(u).rise(axis, u) for axis in range(self.ndim))
         return _vector.total(self.products.volume_mean(self.to_grid(slope) ** 2) for slope in slopes)
 
     def volume_means(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*means"]:
         """Return the volume mean of each component of a state: a real array of shape `(*batch, components)`."""
+        self.check(u)
         k, inverse = np.arange(u.shape[-self.ndim]), aligned(_vector.inverse(self.one(u)), u)
         means = 1 / (1.0 - np.where(k % 2, 0, k) ** 2) * (k % 2 == 0)  # The mean of each Chebyshev polynomial.
         means = jnp.asarray(along(means, -self.ndim, u.ndim), jnp.finfo(u.dtype).dtype)
@@ -157,8 +161,10 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
     def plane_mean(self, fields: Shaped[Array, "*field"]) -> Shaped[Array, "*profile"]:
         """Return the mean of fields over each plane parallel to the walls, of shape `(*batch, nx)`.
 
-        If the field is padded along x, the result is padded as well.
+        If the field is padded along x, the result is padded as well. Raises `ValueError` if the field does not lie on
+        the grid of `fft`.
         """
+        self.fft.in_layout.check(fields, "fields")
         shape = check_fft(self.fft)[1:]
         for axis, n in enumerate(shape, 1 - self.ndim):
             inside = along(jnp.arange(fields.shape[axis]), axis, fields.ndim) < n

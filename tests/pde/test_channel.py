@@ -237,3 +237,23 @@ def test_bad_options_are_refused(plain):
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             plain.pde.Channel(fft, 0.1, **options)
+
+
+def test_diagnostics_refuse_other_arrays_than_their_own(plain):
+    """Fields, states of another flow, and fields on another grid have other shapes, which must not give a number."""
+    n, along = 9, 6
+    bases, box = (plain.Chebyshev(), plain.Fourier(half=True)), plain.Box((1.0, 2.0))
+    fft = plain.Transform(make_mesh((1,)), bases=bases, shape=(n, along), axes="x", box=box)
+    channel, convection = plain.pde.Channel(fft, 0.1), plain.pde.RayleighBenard(fft, 1e4, 1.0)
+    fields = jnp.zeros((3, n, along))
+    u = convection.state(fields)
+    for name in ("wall_stress", "wall_slopes", "volume_means", "gradient_squares", "divergence"):
+        for bad in (fields[:2], u):
+            with pytest.raises((ValueError, TypeError), match="`u` must be a spectrum"):
+                getattr(channel, name)(bad)
+    for bad in (fields, u[:2]):
+        with pytest.raises((ValueError, TypeError), match="`u` must be a spectrum"):
+            convection.nusselt(bad)
+    for shape in ((n, along - 1), (n + 4, along + 3)):
+        with pytest.raises(ValueError, match=r"`fields` must have shape \(\*batch, 9, 6\)"):
+            channel.plane_mean(jnp.ones(shape))

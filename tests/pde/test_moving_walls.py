@@ -177,7 +177,7 @@ def test_bad_functions_and_initial_states_are_refused(plain):
     fft = plain.Transform(make_mesh((1,)), bases=bases, shape=(8, 8), axes="x", box=plain.Box((1.0, 1.0)))
     with pytest.raises(ValueError, match=r"`wall_velocity` must be two numbers.*got"):
         plain.pde.Channel(fft, 0.1, wall_velocity=lambda t: t)
-    with pytest.raises(ValueError, match=r"`top` must be a number or an array of shape \(8,\)"):
+    with pytest.raises(ValueError, match=r"`top` must be a real number or a real array of shape \(8,\)"):
         plain.pde.RayleighBenard(fft, 10.0, 1.0, top=lambda t: jnp.zeros(3))
     moving = plain.pde.Channel(fft, 0.1, wall_velocity=OSCILLATING)
     sheared = np.zeros((2, 8, 8))

@@ -356,9 +356,22 @@ def test_bad_input_is_refused(plain):
             lambda: plain.pde.RayleighBenard(fft(chebyshev, f, h, box=plain.Box(2.0)), 1e4, 1.0),
             r"`fft` must have a `box` of the length 1 along x.*got Box\(\(2.0, 2.0, 2.0\)\)",
         ),
-        (
-            lambda: plain.pde.RayleighBenard(fft(chebyshev, f, h), 1e4, 1.0, bottom=jnp.ones(8)),
-            r"`bottom` must be a number or an array of shape \(8, 8\); got \(8,\)",
+        *(
+            (
+                lambda wall=wall, bad=bad: plain.pde.RayleighBenard(fft(chebyshev, f, h), 1e4, 1.0, **{wall: bad}),
+                f"`{wall}` must be {message}",
+            )
+            for wall in ("bottom", "top")
+            for bad, message in (
+                (jnp.ones(8), r"a real number or a real array of shape \(8, 8\); got an array float64\[8\]"),
+                (np.ones((8, 8), complex), r"a real .*; got an array complex128\[8, 8\]"),
+                (1j, "a real .*; got 1j"),
+                (None, "a real .*; got None"),
+                ("hot", "a real .*; got 'hot'"),
+                (lambda t: jnp.exp(1j), "a real .*; got "),
+                (np.nan, "finite; got nan"),
+                (lambda t: jnp.full((8, 8), jnp.inf), r"finite; got an array float64\[8, 8\]"),
+            )
         ),
         (
             lambda: plain.pde.NavierStokes(fft(chebyshev, f, h), 0.1),
