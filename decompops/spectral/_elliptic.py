@@ -18,6 +18,7 @@ from .._basis.fourier import field_dtype
 from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import aligned
+from .._common.check import brief
 from .._common.host import device_array
 from .._common.placement import place
 from .._core.layout import check_global
@@ -115,7 +116,7 @@ class AbstractElliptic(AbstractSpectralOperator):
         `jnp.fft`.
 
         **Raises:** `ValueError` if the operator has no `walls`, if `field` does not have the shape of the grid, if wall
-        values do not fit `field`, or if this method is called inside a `shard_map` over a mesh axis that shards the
+        values do not fit `field` or are complex for a real `field`, or if this method is called inside a `shard_map` over a mesh axis that shards the
         grid.
         """
         if self.walls is None:
@@ -138,7 +139,7 @@ class AbstractElliptic(AbstractSpectralOperator):
         for wall, (name, values) in enumerate({"first": first, "last": last}.items()):
             line = self._across.profile(wall, dtype)
             line = jnp.pad(line, (0, field.shape[-ndim] - len(line))).reshape(-1, *[1] * (ndim - 1))
-            values = _padded(name, jnp.asarray(values, field.dtype), field.shape, ndim)
+            values = _padded(name, values, field, self.decomposition.shape)
             # Both factors are sharded first, so that no device computes the whole product.
             line = place(sign * line, spec(*names[:1], *[None] * (ndim - 1)))
             if values.ndim >= ndim > 1 and values.shape[1 - ndim :] == field.shape[1 - ndim :]:
@@ -187,16 +188,25 @@ class AbstractElliptic(AbstractSpectralOperator):
         return "dirichlet" not in (self.walls or ()) and all((basis.wavenumbers(n) == 0).any() for basis, n in others)
 
 
-def _padded(name: str, values: Array, shape: tuple[int, ...], ndim: int) -> Array:
-    """Return values at a wall as an array that broadcasts against a field of `shape`, with zeros in the padding."""
-    behind = shape[len(shape) - ndim + 1 :]
-    own = values.shape[max(0, values.ndim - len(behind)) :]
-    if any(have > want for have, want in zip(own[::-1], behind[::-1])):
+def _padded(name: str, values: Any, field: Array, grid: tuple[int, ...]) -> Array:
+    """Return values at a wall as an array that broadcasts against a field on `grid`, with zeros in the padding."""
+    ndim, wall = len(grid), grid[1:]
+    lead, stored = field.shape[: field.ndim - ndim], field.shape[field.ndim - ndim + 1 :]
+    try:
+        array = jnp.asarray(values)
+        own = array.shape[max(0, array.ndim - len(wall)) :]
+        fits = all(have in (1, n, m) for have, n, m in zip(own[::-1], wall[::-1], stored[::-1]))
+        np.broadcast_shapes(lead, array.shape[: array.ndim - len(own)])
+    except (TypeError, ValueError):  # An object that holds no numbers, or other batch axes.
+        fits, array, own = False, jnp.zeros(()), ()
+    if not fits or (jnp.iscomplexobj(array) and not jnp.iscomplexobj(field)):
+        kind = "" if jnp.iscomplexobj(field) else "real "
         raise ValueError(
-            f"`{name}` must be a number, or an array of values at the wall, of shape {behind} or with batch axes "
-            f"before it; got shape {values.shape}."
+            f"`{name}` must be a {kind}number, or a {kind}array of values at the wall, of shape {wall} or with batch axes "
+            f"before it that fit the field of shape {field.shape}; got {brief(values)}."
         )
-    widths = [(0, want - have if have > 1 else 0) for have, want in zip(own[::-1], behind[::-1])][::-1]
+    widths = [(0, want - have if have > 1 else 0) for have, want in zip(own[::-1], stored[::-1])][::-1]
+    array = array.astype(field.dtype)
     if any(after for _, after in widths):
-        values = jnp.pad(values, [(0, 0)] * (values.ndim - len(own)) + widths)
-    return jnp.expand_dims(values, -ndim) if values.ndim >= ndim - 1 else values
+        array = jnp.pad(array, [(0, 0)] * (array.ndim - len(own)) + widths)
+    return jnp.expand_dims(array, -ndim) if array.ndim >= ndim - 1 else array

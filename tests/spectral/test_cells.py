@@ -303,10 +303,20 @@ def cells_of(package) -> dops.Cells:
         (lambda d: of_shape(d, walls=([], "neumann")), ValueError, '`walls` must be "dirichlet" or "neumann".*; got'),
         (lambda d: of_shape(d, shift=0, walls="neumann"), ValueError, "For `shift=0`, use `Poisson`"),
         (lambda d: of_shape(d, shift=-1.0), ValueError, "`shift` must be a finite number of at least 0; got -1.0"),
-        (
-            lambda d: of_shape(d).solution(jnp.ones((8, 8, 8)), jnp.ones((9, 8))),
-            ValueError,
-            r"`first` must be a number, or an array .* of shape \(8, 8\) .*; got shape \(9, 8\)",
+        *(
+            (
+                lambda d, bad=bad: of_shape(d).solution(jnp.ones((2, 8, 8, 8)), 0.0, bad),
+                ValueError,
+                rf"`last` must be a real number, .* of shape \(8, 8\) .* that fit .* \(2, 8, 8, 8\); got {got}",
+            )
+            for bad, got in (
+                (np.ones((9, 8)), r"an array float64\[9, 8\]"),
+                (np.ones((8, 7)), r"an array float64\[8, 7\]"),
+                (np.ones((3, 8, 8)), r"an array float64\[3, 8, 8\]"),
+                (np.ones((8, 8), complex), r"an array complex128\[8, 8\]"),
+                (1j, "1j"),
+                (None, "None"),
+            )
         ),
         (
             lambda d: of_shape(d).solution(jnp.ones((8, 8))),

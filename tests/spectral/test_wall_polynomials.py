@@ -361,8 +361,8 @@ def transform_of(package, *bases, shape=None, **options):
             "`fft` must keep at least 3 modes along x; got 2",
         ),
         (
-            lambda d: of_shape(d).solution(jnp.ones((8, 8, 8)), jnp.ones((9, 8))),
-            r"`first` must be a number, or an array .* of shape \(8, 8\) .*; got shape \(9, 8\)",
+            lambda d: of_shape(d).solution(jnp.ones((8, 8, 8)), jnp.ones((8, 7))),
+            r"`first` must be a real number, .* of shape \(8, 8\) .*; got an array float64\[8, 7\]",
         ),
         (lambda d: of_shape(d).solution(jnp.ones((8, 8))), r"`field` must have shape \(\*batch, 8, 8, 8\)"),
         (
