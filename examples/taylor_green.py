@@ -153,7 +153,7 @@ def parse(argv: list[str] | None) -> tuple[Namespace, jax.sharding.Mesh]:
     parser.add_argument("--out", default="taylor_green.png", help="file of the figure (taylor_green.png)")
     parser.add_argument("--no-plot", action="store_true", help="draw no figure")
     parser.add_argument("--vortex", type=figure, help="file of a picture of the final vorticity")
-    parser.add_argument("--folder", type=writable_folder, help="write vorticities and checkpoints there; rerun to continue")
+    parser.add_argument("--folder", type=writable_folder, help="for vorticities and checkpoints; rerun to continue")
     parser.add_argument("--gradient", action="store_true", help="check the gradient of the final energy instead")
     args = parser.parse_args(argv)
     if args.gradient:

@@ -116,8 +116,8 @@ class AbstractElliptic(AbstractSpectralOperator):
         `jnp.fft`.
 
         **Raises:** `ValueError` if the operator has no `walls`, if `field` does not have the shape of the grid, if wall
-        values do not fit `field` or are complex for a real `field`, or if this method is called inside a `shard_map` over a mesh axis that shards the
-        grid.
+        values do not fit `field` or are complex for a real `field`, or if this method is called inside a `shard_map`
+        over a mesh axis that shards the grid.
         """
         if self.walls is None:
             raise ValueError(f"`walls` must be given for values at walls; got {self.title} without walls.")
@@ -202,8 +202,8 @@ def _padded(name: str, values: Any, field: Array, grid: tuple[int, ...]) -> Arra
     if not fits or (jnp.iscomplexobj(array) and not jnp.iscomplexobj(field)):
         kind = "" if jnp.iscomplexobj(field) else "real "
         raise ValueError(
-            f"`{name}` must be a {kind}number, or a {kind}array of values at the wall, of shape {wall} or with batch axes "
-            f"before it that fit the field of shape {field.shape}; got {brief(values)}."
+            f"`{name}` must be a {kind}number, or a {kind}array of values at the wall, of shape {wall} or with batch "
+            f"axes before it that fit the field of shape {field.shape}; got {brief(values)}."
         )
     widths = [(0, want - have if have > 1 else 0) for have, want in zip(own[::-1], stored[::-1])][::-1]
     array = array.astype(field.dtype)

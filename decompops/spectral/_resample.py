@@ -38,9 +38,9 @@ class Resample(AbstractPlanned):
 
         **Returns** (when called): the field on the new grid, in its old dtype.
 
-        **Raises:** `ValueError` if `fft` has no `shape`, if it has walls, or if it has `modes`. `ValueError` if `shape` does not have
-        one positive integer for each axis, if it changes an axis that `fft` does not transform, or if the mesh does not
-        divide it and `fft` was built without `pad=True`.
+        **Raises:** `ValueError` if `fft` has no `shape`, if it has walls, or if it has `modes`. `ValueError` if `shape`
+        does not have one positive integer for each axis, if it changes an axis that `fft` does not transform, or if the
+        mesh does not divide it and `fft` was built without `pad=True`.
         """
         grid = check_fft(fft)
         check_periodic(fft)

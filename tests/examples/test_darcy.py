@@ -64,7 +64,15 @@ def test_permeability_has_the_covariance_of_the_paper():
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--n", "4"), ("--samples", "7"), ("--mesh", "2x2x2"), ("--steps", "0"), ("--out", "a.txt"), ("--data", "/dev/null/data")]
+    ("option", "value"),
+    [
+        ("--n", "4"),
+        ("--samples", "7"),
+        ("--mesh", "2x2x2"),
+        ("--steps", "0"),
+        ("--out", "a.txt"),
+        ("--data", "/dev/null/data"),
+    ],
 )
 def test_bad_options_are_refused_in_one_line(option, value, capsys):
     example.assert_refused(darcy, option, value, capsys)

@@ -94,7 +94,7 @@ def test_new_checkpoints_save_after_a_failure_of_one_process(tmp_path):
 
 
 def test_a_wrong_argument_of_one_process_is_told_to_the_others(tmp_path):
-    """No process waits for one that has refused its arguments. Nothing is written, and the next snapshot is complete."""
+    """No process waits for one that has refused its arguments. Nothing is written. The next snapshot is complete."""
     ranks = run(tmp_path, "mistaken")
     found = [lines(rank, r"^(?:\w+Error: .*|ended)$") for rank in ranks]
     attempts = len(found[0]) // 2
