@@ -28,7 +28,7 @@ from .._operator.placed import Placed
 from .._operator.unbound import OperatorDecomposition
 from ._body import Body, at_centres, beside, check_body, check_values, checked_coefficient
 from ._cut import Cut, scaled, times
-from ._geometry import AxisCells, Boundary, Geometry, geometry_of
+from ._geometry import AxisCells, Boundary, Geometry, geometry_of, harmonic_mean
 from ._immersed import CutCells, Links, immersed
 from ._network import Network, specs_of
 from ._parts import closed_parts
@@ -263,11 +263,10 @@ def _conductances(geometry: Geometry, cut: Cut, axis: int, a: Array, is_tensor: 
     before, behind = beside(geometry, cut, axis, a)  # Outside of the grid, a is one: its inverse has a derivative.
     faces = geometry.faces(axis, cut, jnp.finfo(a.dtype).dtype)
     below, above = (cut.line(values, axis).astype(a.dtype) for values in faces[:2])
-    if is_tensor:
-        length, at_face = (below + above) ** 2, below * before + above * behind
-    else:  # the harmonic mean
-        length, at_face = below * behind + above * before, before * behind
-    return cut.merge(geometry.conductances(axis, length, at_face, cut))
+    length = below + above
+    shares = below / length, above / length
+    mean = shares[0] * before + shares[1] * behind if is_tensor else harmonic_mean(before, behind, *shares)
+    return cut.merge(geometry.conductances(axis, length, mean, cut))
 
 
 def _applied(operator: Diffusion, x: Array, local: bool) -> Array:

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Inexact
@@ -146,16 +146,32 @@ class Geometry(eqx.Module):
     def conductances(self, axis: int, length: Array, a: Array, cut: Cut) -> Array:
         """Return the conductance of each face across an axis, over the mean volume of cells, as a split array.
 
-        `length / a` is the resistance between the two centres. That of Robin walls is added. Where a is zero, the
-        conductance is zero, and has a derivative.
+        `length / a` is the resistance between the two centres. That of Robin walls is added.
         """
         dtype = a.dtype
         real = jnp.finfo(dtype).dtype
         _, _, live, at_walls = (cut.line(values, axis).astype(dtype) for values in self.faces(axis, cut, real))
         areas = self.volumes([other for other in range(self.decomposition.ndim) if other != axis], cut, real)
-        total = length + at_walls * a
-        conductance = live * a / jnp.where(total == 0, 1, total)  # It is zero where a is zero in both cells.
-        return scaled(areas, conductance / self.mean_width(axis, real).astype(dtype))
+        # In units of the width: JAX's derivative of a quotient squares what it divides by.
+        width = self.mean_width(axis, real).astype(dtype)
+        conductance = live * (a / width) / (length / width + at_walls * (a / width))
+        return scaled(areas, conductance / width)
+
+
+def harmonic_mean(before: Array, behind: Array, below: Array, above: Array) -> Array:
+    """Return the harmonic mean of the coefficients `before` and `behind` each face.
+
+    Their weights `below` and `above` add up to one. The weight of a side outside of the grid is zero, and the
+    coefficient there is one. Where a coefficient is zero, the mean is zero, and has a derivative.
+    """
+    # The product of two coefficients may leave the range of 32 bits, so they are in units of the larger one.
+    sides = [(below, before), (above, behind)]
+    sizes = [jnp.where(weight == 0, 0, jnp.abs(lax.stop_gradient(a))) for weight, a in sides]
+    unit = jnp.maximum(*sizes).astype(before.dtype)
+    unit = jnp.where(unit == 0, 1, unit)
+    lower, upper = (jnp.where(weight == 0, 1, a / unit) for weight, a in sides)
+    total = below * upper + above * lower
+    return unit * (lower * upper / jnp.where(total == 0, 1, total))
 
 
 def geometry_of(decomposition: Any, boundary: Any, cells: Any) -> Geometry:

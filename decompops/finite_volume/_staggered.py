@@ -23,7 +23,7 @@ from .._operator.placed import Placed
 from .._operator.unbound import OperatorDecomposition
 from ._body import Body, beside, check_body, checked_coefficient, open_fractions
 from ._cut import Cut, times
-from ._geometry import AxisCells, Geometry, geometry_of
+from ._geometry import AxisCells, Geometry, geometry_of, harmonic_mean
 from ._network import check_block, specs_of
 
 
@@ -225,8 +225,7 @@ def _on_faces(geometry: Geometry, a: tuple[Array, ...]) -> Array:
     for axis, field in enumerate(a):
         before, behind = beside(geometry, cut, axis, field)
         below, above, *_ = (cut.line(values, axis) for values in geometry.faces(axis, cut, field.dtype))
-        total = below * behind + above * before  # It is zero where a is zero in both cells.
-        mean = (below + above) * before * behind / jnp.where(total == 0, 1, total)
+        mean = harmonic_mean(before, behind, below / (below + above), above / (below + above))
         found.append(_entries(geometry, cut, axis, mean))
     return jnp.stack(found, axis=-ndim - 1)
 

@@ -1,4 +1,4 @@
-"""Derivatives by coefficients that are zero in some cells, and numbers of NumPy and JAX where one number is meant."""
+"""Coefficients that are zero in some cells, and in any unit; numbers of NumPy and JAX where one number is meant."""
 
 import decompops as dops
 import jax
@@ -27,6 +27,33 @@ def test_derivatives_are_those_of_differences(operator, boundary):
         above, twice = (float(energy(MASK + h * np.eye(64).reshape(8, 8, 8, 8)[*cell])) for h in (step, 2 * step))
         slope = (4 * above - twice - 3 * float(energy(MASK))) / (2 * step)  # One-sided: coefficients are not negative.
         assert_close(gradient[*cell] / np.abs(gradient).max(), slope / np.abs(gradient).max(), 1e-5)
+
+
+@jax.jit
+def results(length, unit, a, tensor):
+    """Return two diffusions and a flux, times the powers of `length` in their units, and their derivatives by a."""
+    dec = dops.Decomposition(DEC, box=dops.Box(length))
+    u, weights = (random_field(shape, seed=1).astype(a.dtype) for shape in ((8, 8), (4, 8, 8)))
+    walls = ("neumann", ("dirichlet", fv.Robin(3 * unit / length)))
+
+    def of(a, tensor):
+        diffusions = jnp.stack([fv.Diffusion(dec, x, boundary=walls)(u) for x in (a, tensor)])
+        flux = fv.Gradient(dec, a, boundary="neumann")(u)
+        return jnp.concatenate([diffusions * length**2, flux * length])
+
+    return of(a, tensor), *jax.grad(lambda *given: jnp.sum(weights * of(*given)), (0, 1))(a, tensor)
+
+
+@pytest.mark.parametrize(("length", "unit"), [(1.0, 1e-25), (1.0, 1e30), (1e-12, 1e-24), (1e15, 1e30), (1e-16, 1e-32)])
+def test_single_precision_takes_any_units(length, unit):
+    """Such as a diffusivity of 1e-24 m²/s in a box of 1e-12 m. The results are those of double precision."""
+    a = np.exp(random_field((8, 8), seed=3))
+    tensor = np.array([[2, 0.5], [0.5, 1]])[..., None, None] * a
+    expected, *slopes = results(1.0, 1.0, a, tensor)
+    units = (np.asarray(x, np.float32) for x in (length, unit, unit * a, unit * tensor))
+    found, *found_slopes = results(*units)
+    for x, exact in zip((found / unit, *found_slopes), (expected, *slopes)):
+        assert_close(x, exact, 3e-6)
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32, jnp.asarray])
