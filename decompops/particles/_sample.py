@@ -10,6 +10,7 @@ from jax import Array
 from jax.sharding import PartitionSpec
 
 from .._backend.base import Caller
+from .._common.keys import threefry
 from .._core.rows import everywhere
 from .._operator.placed import Placed
 from ._exchange import exchanged
@@ -21,7 +22,9 @@ from ._particles import Particles
 def sampled(home: Home, density: Array, key: Array, capacity: int, caller: Caller) -> Particles:
     """Return particles drawn from a density. See `ParticleMesh.sample`."""
     dec, blocks = home.decomposition, home.blocks
-    density, group = Placed(dec)(density), home.group("ParticleMesh.sample", caller)
+    # The positions have the precision of the density, and at least single precision: cells have many numbers.
+    density = Placed(dec)(density.astype(np.promote_types(density.dtype, np.float32)))
+    group = home.group("ParticleMesh.sample", caller)
 
     def on_block(lengths: Any, key: Array, density: Array) -> tuple[Array, Array, Array]:
         shape, dtype = density.shape, density.dtype
@@ -29,10 +32,13 @@ def sampled(home: Home, density: Array, key: Array, capacity: int, caller: Calle
         places = [cell + jnp.asarray(home.first_cell(axis), np.int32) for axis, cell in enumerate(cells)]
         valid = jnp.all((density >= 0) & jnp.isfinite(density))
         # The key of a cell depends only on its place in the grid, so the particles are the same on every mesh.
-        keys = jnp.broadcast_to(key if key.ndim == 0 else jax.random.wrap_key_data(key), (density.size,))
+        keys = jnp.broadcast_to(threefry(key), (density.size,))
         for place in places:
             keys = jax.vmap(jax.random.fold_in)(keys, place)
-        counts = jax.vmap(jax.random.poisson)(keys, jnp.where(valid, density, 0).ravel()).astype(np.int32)
+        # Number 0 of the keys that a cell's key folds into is for its count, the others are for its particles. The
+        # cell's key itself must draw nothing: `poisson` splits a key, and the parts are the keys that it folds into.
+        drawn = jax.vmap(lambda key, mean: jax.random.poisson(jax.random.fold_in(key, 0), mean))
+        counts = drawn(keys, jnp.where(valid, density, 0).ravel()).astype(np.int32)
         ends = jnp.cumsum(counts, dtype=np.int32)
         slot = jnp.arange(capacity, dtype=np.int32)
         cell = jnp.minimum(jnp.searchsorted(ends, slot, side="right"), density.size - 1).astype(np.int32)
