@@ -11,7 +11,7 @@ from ._deposit import deposited, weights_of
 from ._home import Home
 from ._modes import Deconvolution, Interlacing
 from ._particles import Particles
-from ._sum import summed
+from ._sum import in_use, summed
 from ._windows import WindowName, window_of
 
 
@@ -35,7 +35,7 @@ def contrast(home: Home, window: WindowName | Window, p: Particles, weights: Arr
 @eqx.filter_jit
 def shot_noise(home: Home, p: Particles, weights: Array | None) -> Array:
     """Return the power spectrum of particles at random. See `ParticleMesh.shot_noise`."""
-    weights = weights_of(p, weights)
+    weights = in_use(home, p, weights_of(p, weights))
     volume = jnp.asarray(Box(home.decomposition.box_lengths).volume, weights.dtype)
     caller = home.decomposition.backend.caller()
     shares = weights / summed(home, p, weights, caller)  # Squares of weights could overflow, or be zero.

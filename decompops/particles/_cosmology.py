@@ -48,23 +48,28 @@ class Cosmology(eqx.Module):
     def growth(self, a: Scalars) -> Float[Array, "*a"]:
         """Return the linear growth factor D(a), normalised to D(1) = 1."""
         a, _ = self._in_one_dtype(a)
-        return self._growth(a) / self._growth(jnp.ones_like(a))
+        return a * self._growth_per_a(a) / self._growth_per_a(jnp.ones_like(a))
 
     def momentum_growth(self, a: Scalars) -> Float[Array, "*a"]:
         """Return the growth factor of the momenta a² dx/dt of small perturbations: `a³ dD/da H(a) / H(1)`."""
         a, matter = self._in_one_dtype(a)
         # The derivative of D = E(a) times an integral up to a.
-        rate = (-1.5 * matter * self._growth(a) / a + 1) / self.expansion(a)
-        return rate / self._growth(jnp.ones_like(a))
+        rate = (1 - 1.5 * matter * self._growth_per_a(a)) * a**1.5 / self._scaled_expansion(a)
+        return rate / self._growth_per_a(jnp.ones_like(a))
 
-    def _growth(self, a: Array) -> Array:
-        """Return the growth factor that equals `2/5 a / matter` at early times."""
-        a, matter = self._in_one_dtype(a)
+    def _scaled_expansion(self, a: Array) -> Array:
+        """Return the Hubble rate times a^1.5, which is finite at 0."""
+        matter = jnp.asarray(self.matter, a.dtype)
+        return jnp.sqrt(matter + (1 - matter) * a**3)
+
+    def _growth_per_a(self, a: Array) -> Array:
+        """Return the growth factor over a, normalised to `2/5 / matter` at early times."""
+        matter = jnp.asarray(self.matter, a.dtype)
         points, weights = (jnp.asarray(x, a.dtype) for x in (POINTS, WEIGHTS))
         # The integral of (a E)⁻³ from 0 to a, with the substitution a u² that makes the integrand smooth at 0.
         u = jnp.expand_dims(points, tuple(range(1, a.ndim + 1)))
         terms = u**4 * (matter + (1 - matter) * a[None] ** 3 * u**6) ** -1.5
-        return self.expansion(a) * 2 * a**2.5 * jnp.tensordot(weights, terms, 1, precision=lax.Precision.HIGHEST)
+        return 2 * self._scaled_expansion(a) * jnp.tensordot(weights, terms, 1, precision=lax.Precision.HIGHEST)
 
     def _in_one_dtype(self, a: Scalars) -> tuple[Array, Array]:
         a = jnp.asarray(a)

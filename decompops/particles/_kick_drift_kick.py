@@ -18,6 +18,7 @@ from .._rollout.rollout import Options, check_options, roll_out
 from ._cosmology import Cosmology
 from ._mesh import ParticleMesh
 from ._particles import Particles
+from ._sum import in_use
 
 
 class KickDriftKick(eqx.Module):
@@ -71,11 +72,12 @@ class KickDriftKick(eqx.Module):
 
     def step(self, p: Particles, start: Any, end: Any) -> Particles:
         """Return the particles at the time `end`, for particles at the time `start`. This evaluates the force twice."""
+        _check_velocity(p)
         return self._one_step(p, *(jnp.asarray(time, p.positions.dtype) for time in (start, end)))
 
     @eqx.filter_jit
     def _one_step(self, p: Particles, start: Array, end: Array) -> Particles:
-        return self._step(_Kicked(p, self._force(p)), start, end).particles
+        return self._step(self._started(p), start, end).particles
 
     def rollout(
         self,
@@ -105,13 +107,7 @@ class KickDriftKick(eqx.Module):
         options = check_options(
             len(self.times) - 1, every=every, observe=observe, progress=progress, keep=keep, keep_on_host=keep_on_host
         )
-        velocity = p.attributes.get("velocity")
-        if velocity is None or velocity.shape != p.positions.shape or velocity.dtype != p.positions.dtype:
-            got = "no such attribute" if velocity is None else f"{velocity.dtype} of shape {velocity.shape}"
-            raise ValueError(
-                f"`velocity` must be an attribute of the particles with the shape and dtype of their positions, "
-                f"{p.positions.dtype} {p.positions.shape}; got {got}. Call `p.replace(velocity=...)`."
-            )
+        _check_velocity(p)
         return self._rollout(p, options)
 
     @eqx.filter_jit
@@ -125,9 +121,13 @@ class KickDriftKick(eqx.Module):
             return None if options.observe is None else options.observe(times[done], kicked.particles)
 
         layout = _Slots(self.mesh.sharding, len(p.positions))
-        first = _Kicked(p, self._force(p))
+        first = self._started(p)
         last, results = roll_out(step, seen, first, options, layout=layout, state_of=lambda kicked: kicked.particles)
         return last.particles, results
+
+    def _started(self, p: Particles) -> "_Kicked":
+        p = p.replace(velocity=in_use(self.mesh._home, p, p["velocity"]))
+        return _Kicked(p, self._force(p))
 
     def _step(self, kicked: "_Kicked", start: Array, end: Array) -> "_Kicked":
         p, middle = kicked.particles, (start + end) / 2
@@ -163,6 +163,17 @@ class KickDriftKick(eqx.Module):
             return end - start
         growth = self.cosmology.momentum_growth
         return (growth(end) - growth(start)) / self.cosmology.growth(at)
+
+
+def _check_velocity(p: Particles) -> None:
+    """Raise `ValueError` unless the particles have velocities like their positions."""
+    velocity = p.attributes.get("velocity")
+    if velocity is None or velocity.shape != p.positions.shape or velocity.dtype != p.positions.dtype:
+        got = "no such attribute" if velocity is None else f"{velocity.dtype} of shape {velocity.shape}"
+        raise ValueError(
+            f"`velocity` must be an attribute of the particles with the shape and dtype of their positions, "
+            f"{p.positions.dtype} {p.positions.shape}; got {got}. Call `p.replace(velocity=...)`."
+        )
 
 
 class _Kicked(NamedTuple):

@@ -14,17 +14,26 @@ from ._particles import Particles
 
 
 @eqx.filter_jit
+def in_use(home: Home, p: Particles, values: Array) -> Array:
+    """Return `values` with zeros in slots without a particle. There, NaN would make derivatives of factors NaN."""
+
+    def on_block(counts: Array, values: Array) -> Array:
+        live = jnp.arange(values.shape[0], dtype=np.int32) < counts[home.me()]
+        return jnp.where(jnp.expand_dims(live, tuple(range(1, values.ndim))), values, jnp.zeros_like(values))
+
+    return home.mapped(on_block, (PartitionSpec(), home.spec), home.spec)(p.counts, *home.placed(values))
+
+
+@eqx.filter_jit
 def summed(home: Home, p: Particles, values: Array, caller: Caller) -> Array:
     """Return the sum of `values` over all particles. See `ParticleMesh.sum`."""
     group = home.group("ParticleMesh.sum", caller)
 
-    def on_block(counts: Array, values: Array) -> Array:
-        live = jnp.arange(values.shape[0], dtype=np.int32) < counts[home.me()]
-        inside = jnp.expand_dims(live, tuple(range(1, values.ndim)))
-        own = jnp.sum(jnp.where(inside, values, jnp.zeros_like(values)).astype(wide(values.dtype)), axis=0)
+    def on_block(values: Array) -> Array:
+        own = jnp.sum(values.astype(wide(values.dtype)), axis=0)
         return jnp.sum(everywhere(group, own), axis=0).astype(values.dtype)
 
-    return home.mapped(on_block, (PartitionSpec(), home.spec), PartitionSpec())(p.counts, *home.placed(values))
+    return home.mapped(on_block, (home.spec,), PartitionSpec())(in_use(home, p, values))
 
 
 def mean(home: Home, p: Particles, values: Array, caller: Caller) -> Array:

@@ -138,6 +138,9 @@ def test_growth_in_a_universe(matter):
     np.testing.assert_allclose(growth, found[0] / found[0, -1], rtol=2e-7)
     np.testing.assert_allclose(momentum, found[1] / found[0, -1], rtol=2e-7)
     np.testing.assert_allclose(expansion, rate(a), rtol=1e-14)
+    start = jax.jit(jax.jacfwd(lambda a: jnp.stack([cosmology.growth(a), cosmology.momentum_growth(a)])))(0.0)
+    np.testing.assert_allclose(start, [1 / found[0, -1], 0], rtol=1e-5)  # D is proportional to a at early times.
+    assert cosmology.growth(0.0) == cosmology.momentum_growth(0.0) == 0
     if matter == 1:
         np.testing.assert_allclose(growth, a, rtol=1e-13)
         np.testing.assert_allclose(momentum, a**1.5, rtol=1e-13)
@@ -280,8 +283,9 @@ def test_errors(plain):
     with pytest.raises(ValueError, match="`times` must be positive scale factors with a `cosmology`; got"):
         particles.KickDriftKick(pm, gravity, jnp.zeros(2), particles.Cosmology())
     step = particles.KickDriftKick(pm, gravity, jnp.arange(3.0))
-    with pytest.raises(ValueError, match=r"`velocity` must be an attribute .*; got no such attribute"):
-        step.rollout(p)
+    for run in (step.rollout, lambda p: step.step(p, 0.0, 1.0)):
+        with pytest.raises(ValueError, match=r"`velocity` must be an attribute .*; got no such attribute"):
+            run(p)
     p = p.replace(velocity=p.positions)
     with pytest.raises(ValueError, match=r"`every` must divide the 2 steps; got 3"):
         step.rollout(p, every=3)

@@ -34,6 +34,41 @@ def test_particles_at_random_have_the_power_of_shot_noise():
     assert plain[-1] < 0.7 * noise  # The window damps these modes, unless it is divided out.
 
 
+def test_what_empty_slots_hold_does_not_matter():
+    """Masses are zero there, so inverse masses are infinite, and quotients of masses NaN."""
+    pm, rng = mesh_of((2,), (4, 4), (1.0, 1.0), "cic"), np.random.default_rng(0)
+    m = rng.uniform(1, 2, 9)
+    p = pm.place(rng.random((9, 2)), m=m, id=np.arange(9))
+    gradient = jax.jit(jax.grad(lambda m: pm.shot_noise(p, 1 / m)))(p["m"])
+    total = np.sum(1 / m)
+    expected = 2 * (np.sum(m**-2) / total - 1 / m) / (total * m) ** 2
+    np.testing.assert_allclose(pm.gather(p.replace(slope=gradient))["slope"], expected, atol=1e-15)
+
+    def moved(matter):
+        times, still = jnp.linspace(0.1, 1, 3), lambda p: jnp.zeros_like(p.positions)
+        leapfrog = particles.KickDriftKick(pm, still, times, particles.Cosmology(matter))
+        start = p.replace(velocity=jnp.stack([p["m"] / p["m"]] * 2, axis=1))
+        last, _ = leapfrog.rollout(start)
+        return pm.sum(last, last.positions)[0]
+
+    slope = jax.jit(jax.value_and_grad(moved))
+    assert slope(0.3)[1] == pytest.approx((slope(0.3 + 1e-5)[0] - slope(0.3 - 1e-5)[0]) / 2e-5, rel=1e-6)
+
+
+@pytest.mark.parametrize("implementation", ["threefry2x32", "rbg", "unsafe_rbg"])
+def test_samples_of_every_kind_of_key_and_of_half_precision(implementation):
+    """Positions on 600 cells need more digits than half precision has. Lone particles, too, may be anywhere in a cell."""
+    found = []
+    for sizes, dtype in (((2,), np.float32), ((1,), "bfloat16")):
+        pm = mesh_of(sizes, (600, 4), (1.0, 1.0))
+        density, key = jnp.full((600, 4), 0.5, dtype), jax.random.key(0, impl=implementation)
+        x = pm.gather(pm.sample(density, key, capacity=2000).check())["positions"]
+        found.append(x[np.lexsort(x.T)])
+    np.testing.assert_allclose(found[1], found[0], atol=1e-6)
+    assert abs(len(found[0]) - 1200) < 5 * 1200**0.5
+    np.testing.assert_allclose((found[0] * [600, 4] % 1).var(0), 1 / 12, atol=0.01)
+
+
 @pytest.mark.parametrize("sizes", [(2, 4), (8,), (1,)])
 def test_particles_from_a_density(sizes):
     """Counts in cells are Poisson numbers with the given means, positions fill the cells, on every mesh the same."""
