@@ -15,7 +15,7 @@ from .._common.host import device_array
 from .._core.decomposition import Decomposition
 from .._operator.halo import HaloExchange
 from .._operator.placed import Placed
-from ._cut import Cut
+from ._cut import Cut, precise
 from ._geometry import Geometry
 
 
@@ -72,9 +72,7 @@ def check_body(geometry: Geometry, body: Any) -> None:
 
 def checked_coefficient(name: str, decomposition: Decomposition, value: Any, most: int) -> Array:
     """Return a coefficient as an array of floats. Raises `ValueError` if it has not at most `most` axes of entries."""
-    value, ndim = device_array(value), decomposition.ndim
-    if not jnp.issubdtype(value.dtype, jnp.inexact):
-        value = value.astype(jnp.zeros(()).dtype)
+    value, ndim = precise(device_array(value)), decomposition.ndim
     lead = value.shape[: value.ndim - ndim] if value.ndim else ()
     known = not value.ndim or decomposition.layout().holds(value)
     if not (known and len(lead) <= most and all(n == ndim for n in lead)):
@@ -99,8 +97,7 @@ def check_values(name: str, geometry: Geometry, values: Any) -> None:
 def at_centres(geometry: Geometry, given: Callable[..., Array] | Any, dtype: Any) -> Array:
     """Return a field: the values of a function at the centres of the cells, or the values themselves."""
     values = geometry.sampled(given, dtype, corners=False) if callable(given) else jnp.asarray(given)
-    values = values if jnp.issubdtype(values.dtype, jnp.inexact) else values.astype(dtype)
-    return Placed(geometry.decomposition)(values)
+    return Placed(geometry.decomposition)(precise(values, dtype))
 
 
 def beside(geometry: Geometry, cut: Cut, axis: int, x: Array) -> tuple[Array, Array]:

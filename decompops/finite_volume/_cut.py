@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from .._common.blocks import Blocks
 from .._common.broadcast import aligned
 from .._common.placement import place
 from .._common.typed import reshape_behind
+from .._core.reductions import wide
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,16 @@ class Cut:
             shape[self.position(axis) - 1], entries[self.position(axis) - 1] = values.shape[0], name
         values = values.reshape(shape)
         return values if self.local else place(values, NamedSharding(self.mesh, PartitionSpec(*entries)))
+
+
+def precise(x: Array, dtype: Any = None) -> Array:
+    """Return real or complex numbers of at least single precision: squares of widths leave the range of others.
+
+    Integers get the dtype `dtype`; `None` for JAX's default.
+    """
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        x = x.astype(jnp.zeros(()).dtype if dtype is None else dtype)
+    return x.astype(wide(x.dtype))
 
 
 def scaled(lines: Sequence[Array], x: Array) -> Array:

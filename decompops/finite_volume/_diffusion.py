@@ -27,7 +27,7 @@ from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.placed import Placed
 from .._operator.unbound import OperatorDecomposition
 from ._body import Body, at_centres, beside, check_body, check_values, checked_coefficient
-from ._cut import Cut, scaled, times
+from ._cut import Cut, precise, scaled, times
 from ._geometry import AxisCells, Boundary, Geometry, geometry_of, harmonic_mean
 from ._immersed import CutCells, Links, immersed
 from ._network import Network, specs_of
@@ -98,7 +98,7 @@ class Diffusion(AbstractDerivable):
 
         The arrays of the operator depend on a, c and the body: to differentiate by a, build the operator in the
         function that you differentiate. With numbers for a and c, the operator has the default float dtype. Results
-        have the dtype to which the dtypes of the operator and of the field promote.
+        have the dtype to which the dtypes of the operator and of the field promote, at least single precision.
 
         **Raises:** `TypeError` if `decomposition` is not a `Decomposition`; `ValueError` for coefficients that do not
         have the shape of the grid, for an unknown `boundary` or `cells`, and if there are more than `parts` closed
@@ -174,7 +174,7 @@ class Diffusion(AbstractDerivable):
             self.network.check_local()
         else:
             check_global("x", self.decomposition.mesh_axes, "Call `.local(block)` instead")
-        x = x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(self.network.faces[0].dtype)
+        x = precise(x, self.network.faces[0].dtype)
         # The matrix is symmetric, so the transpose is the operator itself.
         y = (_applied if local else _in_program)(self, jnp.conj(x) if form.conjugated else x, local)
         return jnp.conj(y) if form.conjugated else y

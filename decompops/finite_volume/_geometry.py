@@ -19,7 +19,7 @@ from .._common.check import check_number
 from .._common.host import host_array
 from .._common.placement import place
 from .._core.decomposition import Decomposition
-from ._cut import Cut, scaled
+from ._cut import Cut, precise, scaled
 
 
 class Robin(eqx.Module):
@@ -220,5 +220,5 @@ def geometry_of(decomposition: Any, boundary: Any, cells: Any) -> Geometry:
             if not (np.isfinite(widths) & (widths > 0)).all():
                 raise ValueError(f"`cells` must have positive, finite widths along {name}; got {widths!r}.")
     static = tuple(entry if isinstance(entry, Cells) else None for entry in each)
-    widths = tuple(None if entry is None or isinstance(entry, Cells) else jnp.asarray(entry) for entry in each)
+    widths = tuple(None if entry is None or isinstance(entry, Cells) else precise(jnp.asarray(entry)) for entry in each)
     return Geometry(decomposition, tuple(conditions), tuple(robin), static, widths)

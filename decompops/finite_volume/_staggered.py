@@ -22,7 +22,7 @@ from .._operator.halo import HaloExchange
 from .._operator.placed import Placed
 from .._operator.unbound import OperatorDecomposition
 from ._body import Body, beside, check_body, checked_coefficient, open_fractions
-from ._cut import Cut, times
+from ._cut import Cut, precise, times
 from ._geometry import AxisCells, Geometry, geometry_of, harmonic_mean
 from ._network import check_block, specs_of
 
@@ -133,7 +133,8 @@ class Gradient(_AbstractStaggered):
 
         **Arguments of the call:** a real or complex field p of shape `(*batch, *shape)`.
 
-        **Returns:** a vector field on the faces, of shape `(*batch, ndim, *shape)`. Its padding is zero.
+        **Returns:** a vector field on the faces, of shape `(*batch, ndim, *shape)`, in single precision for a field of
+        half precision. Its padding is zero.
         """
         self.geometry, self.openings = _staggered(decomposition, boundary, cells, body)
         self.a = None
@@ -182,7 +183,8 @@ class Divergence(_AbstractStaggered):
         **Arguments of the call:** a real or complex vector field on faces, of shape `(*batch, ndim, *shape)`. Entries
         on walls are ignored.
 
-        **Returns:** a field of shape `(*batch, *shape)`. Its padding is zero.
+        **Returns:** a field of shape `(*batch, *shape)`, in single precision for vectors of half precision. Its padding
+        is zero.
         """
         self.geometry, self.openings = _staggered(decomposition, boundary, cells, body)
 
@@ -274,8 +276,7 @@ def _checked(geometry: Geometry, x: Any, *, to_faces: bool, local: bool) -> Arra
             f"`x` must have one component for each of {', '.join(axis_names(dec.ndim))} before the axes of the grid; "
             f"got shape {x.shape}."
         )
-    x = x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.zeros(()).dtype)
-    return x if local else Placed(dec)(x)
+    return precise(x) if local else Placed(dec)(precise(x))
 
 
 def _distances(geometry: Geometry, cut: Cut, axis: int, dtype: Any) -> tuple[Array, Array]:

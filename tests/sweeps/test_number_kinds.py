@@ -6,7 +6,7 @@ import decompops as dops
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import nn, particles, spectral
+from decompops import finite_volume, nn, particles, spectral
 
 from helpers import assert_close, make_mesh, thinned
 
@@ -41,6 +41,18 @@ def _between_walls(basis, u):
     return (operator.solution(transform.decomposition.shard(u), 1.0),)
 
 
+def _finite_volumes(u):
+    """In this box, squares of widths and of their inverses are beyond float16."""
+    dec = dops.Decomposition(MESH, shape=SHAPE, box=dops.Box((9e-4, 8e-4, 4e-4)), pad=True)
+    u = u if jnp.issubdtype(u.dtype, jnp.floating) else u.astype(np.float32)
+    positive = np.maximum(u, np.ones((), u.dtype))
+    body = finite_volume.Body(u[1], "dirichlet")  # The few cells with zeros.
+    walls = {"boundary": "neumann", "cells": (positive[0, :, 0, 0], None, None)}
+    operator = finite_volume.Diffusion(dec, positive, u[2], body=body, **walls)
+    gradient, divergence = finite_volume.Gradient(dec, positive[0], **walls), finite_volume.Divergence(dec, **walls)
+    return operator(u), operator.source(None, None, None, body=u[0]), gradient(u[0]), divergence(u)
+
+
 def _fft():
     return dops.FFT3D(MESH, shape=SHAPE, real=True, box=BOX, pad=True, backend="native")
 
@@ -48,6 +60,7 @@ def _fft():
 PROGRAMS = {
     "structure functions": _structure_functions,
     "scales": _scales,
+    "finite volumes": _finite_volumes,
     "GroupNorm": _group_norm,
     "Chebyshev walls": functools.partial(_between_walls, dops.Chebyshev()),
     "walls of cells": functools.partial(_between_walls, dops.Cells.clustered(SHAPE[0], 2.0)),
