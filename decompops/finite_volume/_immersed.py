@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Inexact
 
+from .._common.broadcast import aligned
 from ._body import Body, at_centres, beside, open_fractions
 from ._cut import Cut, scaled, times
 from ._geometry import Geometry
@@ -50,7 +51,8 @@ class CutCells(eqx.Module):
             square = square + areas**2
         # The derivative of the root must not be infinite away from the surface.
         area = jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
-        return times(cut.merge(cut.clear(area)) / width, values)
+        area = cut.merge(cut.clear(area)) / width
+        return times(area, jnp.where(aligned(area, values) == 0, 0, values))  # Inside of the body, values may be NaN.
 
 
 class Links(eqx.Module):
@@ -83,7 +85,8 @@ class Links(eqx.Module):
             before, behind = beside(geometry, cut, axis, values)
             term = times(links, before + times(shares, behind - before))
             total = total + cut.slice(term, axis, 0, cells) + cut.slice(term, axis, 1, cells + 1)
-        return times(self.volumes, cut.merge(total))
+        total = cut.merge(total)
+        return jnp.where(aligned(self.open_cells, total), total, 0)  # Inside of the body, values may be NaN.
 
 
 def immersed(

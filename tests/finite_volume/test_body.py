@@ -251,6 +251,20 @@ def test_several_bodies_and_blocks():
     assert solve.CG(operator).solve(u).reason == solve.Reason.INCOMPATIBLE
 
 
+@pytest.mark.parametrize("kind", ["neumann", "dirichlet"])
+def test_values_on_the_surface_may_be_nan_inside(kind):
+    """As the normal of a sphere is at its centre, here that of a cell."""
+    dec = dops.Decomposition(make_mesh((2,)), shape=(9, 9), box=dops.Box(9.0), pad=True)
+    ball = lambda x, y: jnp.hypot(x - 4.5, y - 4.5) - 2.6
+    operator = finite_volume.Diffusion(dec, body=finite_volume.Body(ball, kind))
+
+    def source(least):
+        return operator.source(None, None, body=lambda x, y: (x - 4.5) / jnp.maximum(jnp.hypot(x - 4.5, y - 4.5), least))
+
+    assert np.abs(source(0.1)).max() > 0.1
+    np.testing.assert_allclose(source(0.0), source(0.1), atol=1e-14)
+
+
 def test_a_distance_that_is_nan():
     dec = dops.Decomposition(make_mesh((1,)), shape=(6, 6), box=dops.Box(1.0))
     distance = np.ones(dec.shape)
