@@ -259,7 +259,9 @@ def test_values_on_the_surface_may_be_nan_inside(kind):
     operator = finite_volume.Diffusion(dec, body=finite_volume.Body(ball, kind))
 
     def source(least):
-        return operator.source(None, None, body=lambda x, y: (x - 4.5) / jnp.maximum(jnp.hypot(x - 4.5, y - 4.5), least))
+        return operator.source(
+            None, None, body=lambda x, y: (x - 4.5) / jnp.maximum(jnp.hypot(x - 4.5, y - 4.5), least)
+        )
 
     assert np.abs(source(0.1)).max() > 0.1
     np.testing.assert_allclose(source(0.0), source(0.1), atol=1e-14)

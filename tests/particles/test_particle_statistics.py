@@ -57,7 +57,7 @@ def test_what_empty_slots_hold_does_not_matter():
 
 @pytest.mark.parametrize("implementation", ["threefry2x32", "rbg", "unsafe_rbg"])
 def test_samples_of_every_kind_of_key_and_of_half_precision(implementation):
-    """Positions on 600 cells need more digits than half precision has. Lone particles, too, may be anywhere in a cell."""
+    """Positions on 600 cells need more digits than half precision has. Lone particles may be anywhere in a cell."""
     found = []
     for sizes, dtype in (((2,), np.float32), ((1,), "bfloat16")):
         pm = mesh_of(sizes, (600, 4), (1.0, 1.0))
