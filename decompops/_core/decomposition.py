@@ -23,11 +23,11 @@ from .._common.blocks import (
 )
 from .._common.box import Box, Number, check_box
 from .._common.check import check_axis, check_flag, check_order, check_shape, check_untraced
-from .._common.host import host_array
 from .._common.placement import is_placed
 from .._common.sharding import manual_axes
+from .agreement import agreed_array
 from .config import working_backend
-from .layout import Field, Layout, check_agreement
+from .layout import Field, Layout
 from .mesh_axes import check_mesh, check_mesh_axes, meshes_that_divide
 from .types import GridAxes, Lengths, MeshAxes
 
@@ -229,8 +229,7 @@ class Decomposition(eqx.Module):
         the processes pass different shapes, dtypes or pencils, every process raises `ValueError`.
         """
         check_untraced("array", array, "shard", "`jax.device_put`")
-        array = host_array(array, "array")
-        check_agreement(self.mesh, array, pencil, "`pencil`")
+        array = agreed_array(self.mesh, array, pencil, "`pencil`")
         check_grid("array", array.shape, self.ndim)
         return self.layout(pencil).distribute(array)
 

@@ -1,6 +1,5 @@
 """`Layout`: how an array holds a field."""
 
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,11 +14,12 @@ from .._backend.base import AbstractBackend
 from .._common.blocks import Blocks, axis_names, batch_spec
 from .._common.box import Box
 from .._common.check import check_untraced
-from .._common.host import device_array, fitting, host_array
+from .._common.host import device_array, host_array
 from .._common.placement import on_mesh
 from .._common.sharding import manual_axes
 from .._common.typed import whole_along
 from . import reductions as reductions
+from .agreement import agreed_array
 from .block_reduction import BlockReduction, block_reduction
 from .flat import ravel
 
@@ -102,13 +102,11 @@ class Layout:
         every process raises `ValueError`.
         """
         check_untraced("array", array, "shard", "`jax.device_put`")
-        array = host_array(array, "array")
-        check_agreement(self.mesh, array, self.blocks, "the layout")
-        return self.distribute(array)
+        return self.distribute(agreed_array(self.mesh, array, self.blocks, "the layout"))
 
     def distribute(self, array: np.ndarray) -> Array:
         """Shard a host array as `shard` does, without checking that all processes pass the same shape and dtype."""
-        blocks, array = self.blocks, fitting(array, "array")
+        blocks = self.blocks
         self._refuse_halo("array")
         if array.shape[-blocks.ndim :] != self.true_shape:
             axes = ", ".join(map(str, self.true_shape))
@@ -303,34 +301,3 @@ def check_global(
         raise ValueError(
             f"`{name}` must be a global field; got a block inside a `shard_map` over mesh axis {axis!r}. {hint}."
         )
-
-
-def check_agreement(mesh: Mesh | AbstractMesh, array: np.ndarray, where: Any, name: str) -> None:
-    """Raise `ValueError` on every process of the mesh if shapes, dtypes or `where` differ between processes.
-
-    Otherwise the processes would run different programs, which would hang, abort, or continue with missing data.
-    """
-    if isinstance(mesh, AbstractMesh):
-        return
-    mine = zlib.crc32(repr((array.shape, str(array.dtype), where)).encode())
-    others = sorted(process for process, (value,) in exchange_numbers(mesh, mine).items() if value != mine)
-    if others:
-        raise ValueError(
-            f"`array` must have the same shape and dtype on every process, and {name} must be the same; got "
-            f"{array.shape}, {array.dtype}, {where!r} on process {jax.process_index()}, other values on {others}."
-        )
-
-
-def exchange_numbers(mesh: Mesh, *numbers: int) -> dict[int, tuple[int, ...]]:
-    """Return the 32-bit `numbers` that each process passes, by process index. All processes of the mesh must call this.
-
-    If all devices of the mesh belong to this process, or none, the processes do not communicate.
-    """
-    everywhere = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
-    if len(everywhere.addressable_devices) in (0, mesh.size):
-        return {jax.process_index(): numbers}
-    shape = (mesh.size, len(numbers))
-    mine = np.array([numbers], np.uint32)
-    gathered = jax.make_array_from_callback(shape, everywhere, lambda _: mine)
-    gathered = np.asarray(jax.device_put(gathered, NamedSharding(mesh, PartitionSpec()))).tolist()
-    return {device.process_index: tuple(values) for device, values in zip(mesh.devices.flat, gathered)}

@@ -3,9 +3,8 @@
 import errno
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,42 +14,17 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from .._common.ownership import check_writable
-from .._core.layout import exchange_numbers
+from .._core import agreement
 from .._operator.transform import AbstractTransform
 from ._contents import Damaged
 
 
-# If a process raises an error of one of these types, all processes raise an error of this type. For an error of
-# another type, the other processes raise a `RuntimeError`.
-_TYPES = (Damaged, ValueError, FileNotFoundError, NotADirectoryError, OSError, TypeError, ImportError, RuntimeError)
-# The most bytes of an error message, and of a name or number, that a process sends to the others.
-_REASON, _TEXT = 1000, 32
+_TEXT = 32  # The most bytes of a name or number that a process sends to the others.
 
 
-@contextmanager
-def raised_by_all(exchange: Callable[..., Mapping[int, tuple[int, ...]]] | None = None) -> Iterator[None]:
-    """If this block raises an error on one process, raise an error of the same type on every process.
-
-    All processes must run this block, and it must not communicate. The other processes name the first process that
-    failed, and repeat its message. `exchange(*numbers)` returns the numbers of each process, by process index; by
-    default, it exchanges them between all processes.
-    """
-    exchange, error = exchange or _exchange, None
-    try:
-        yield
-    except Exception as raised:
-        error = raised
-    number = next((i for i, kind in enumerate(_TYPES) if isinstance(error, kind)), len(_TYPES) - 1)
-    found = exchange(0 if error is None else 1 + number)
-    failed = min((process for process, (mine,) in found.items() if mine), default=None)
-    if failed is None:
-        return
-    texts = exchange(*str(error).encode(errors="replace")[:_REASON].ljust(_REASON))
-    kind: type[Exception] = _TYPES[found[failed][0] - 1]
-    if error is not None and (isinstance(error, kind) or failed == jax.process_index()):
-        raise error
-    reason = bytes(texts[failed]).decode(errors="replace").strip()
-    raise kind(f"process {failed} failed: {reason}") from error
+def raised_by_all() -> AbstractContextManager[None]:
+    """Return a context for a block that all processes run: if one of them raises an error, all do."""
+    return agreement.raised_by_all(_exchange, Damaged)
 
 
 def raised_by_all_of(grid: Any) -> AbstractContextManager[None]:
@@ -58,8 +32,7 @@ def raised_by_all_of(grid: Any) -> AbstractContextManager[None]:
 
     Without a mesh of devices, nobody knows the other processes, and the block raises its error on this process alone.
     """
-    mesh = mesh_of(grid)
-    return nullcontext() if mesh is None else raised_by_all(partial(exchange_numbers, mesh))
+    return agreement.raised_by_all_of(mesh_of(grid), Damaged)
 
 
 def mesh_of(grid: Any) -> Mesh | None:

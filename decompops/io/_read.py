@@ -16,8 +16,9 @@ import numpy as np
 from jax import Array
 
 from .._common.box import Box
+from .._core.agreement import exchange_numbers
 from .._core.expansion import Expansion, Mismatch
-from .._core.layout import Layout, exchange_numbers
+from .._core.layout import Layout
 from .._operator.grid import GridLike, structure_of
 from .._operator.transform import AbstractTransform
 from ._agreement import mesh_of, raised_by_all_of

@@ -15,8 +15,8 @@ from jaxtyping import Float, Key, Shaped, UInt32
 from .._backend.base import Caller
 from .._common.check import check_count, check_flag, check_key, check_number, check_untraced
 from .._common.host import device_array, fitting, host_array
+from .._core.agreement import check_agreement, raised_by_all_of
 from .._core.decomposition import Decomposition
-from .._core.layout import check_agreement
 from .._core.window import Window
 from .._operator.transform import real_dtype
 from ._contrast import contrast, interlaced, shot_noise
@@ -102,12 +102,14 @@ class ParticleMesh(eqx.Module):
         """
         dec, positions = self.decomposition, self._on_host(positions, "place")
         check_untraced("attributes", attributes, "place")
-        arrays = {name: fitting(host_array(value, name), name) for name, value in attributes.items()}
+        with raised_by_all_of(dec.mesh):
+            arrays = {name: fitting(host_array(value, name), name) for name, value in attributes.items()}
+            for name, array in arrays.items():
+                if array.shape[:1] != positions.shape[:1]:
+                    raise ValueError(
+                        f"`{name}` must have one row for each of {len(positions)} particles; got {array.shape}."
+                    )
         for name, array in arrays.items():
-            if array.shape[:1] != positions.shape[:1]:
-                raise ValueError(
-                    f"`{name}` must have one row for each of {len(positions)} particles; got {array.shape}."
-                )
             check_agreement(dec.mesh, array, name, "the name")
         home = self._home
         owners = np.asarray(home.owners(positions, dec.box_lengths))
@@ -351,15 +353,16 @@ class ParticleMesh(eqx.Module):
     def _on_host(self, positions: Any, function: str) -> np.ndarray:
         """Return finite positions. Raises `ValueError` for other numbers and shapes."""
         check_untraced("positions", positions, function)
-        positions = host_array(positions, "positions")
-        if positions.ndim != 2 or positions.shape[1] != self._ndim or not jnp.issubdtype(positions.dtype, jnp.floating):
-            raise ValueError(
-                f"`positions` must be real numbers of shape (n, {self._ndim}); got {positions.shape} {positions.dtype}."
-            )
-        check_agreement(self.decomposition.mesh, positions, "positions", "the name")
-        if not np.isfinite(positions).all():
-            bad = int(np.argmax(~np.isfinite(positions).all(axis=1)))
-            raise ValueError(f"`positions` must be finite; got {positions[bad]} for particle {bad}.")
+        mesh, n = self.decomposition.mesh, self._ndim
+        with raised_by_all_of(mesh):
+            positions = host_array(positions, "positions")
+            shape, dtype = positions.shape, positions.dtype
+            if len(shape) != 2 or shape[1] != n or not jnp.issubdtype(dtype, jnp.floating):
+                raise ValueError(f"`positions` must be real numbers of shape (n, {n}); got {shape} {dtype}.")
+            if not np.isfinite(positions).all():
+                bad = int(np.argmax(~np.isfinite(positions).all(axis=1)))
+                raise ValueError(f"`positions` must be finite; got {positions[bad]} for particle {bad}.")
+        check_agreement(mesh, positions, "positions", "the name")
         return positions
 
     def _caller(self) -> Caller:

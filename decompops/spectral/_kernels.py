@@ -12,7 +12,7 @@ from jax import Array
 from jaxtyping import Shaped
 
 from .._common.box import Number
-from .._common.host import host_array
+from .._common.host import fitting, host_array
 from .._core.layout import Layout
 from .._plan.plan import Plan
 from . import _vector
@@ -98,7 +98,7 @@ class KernelValues(AbstractKernel):
             )
         source = grid.values_plan.source
         if isinstance(self.values, np.ndarray):
-            return KernelValues(Layout(grid.decomposition.mesh, source).distribute(host_array(self.values)))
+            return KernelValues(Layout(grid.decomposition.mesh, source).distribute(fitting(host_array(self.values))))
         return KernelValues(grid.planned(Plan("Convolution", source, ()))(self.values))
 
     def spectrum(self, grid: OpenGrid, lengths: Sequence[Number], dtype: np.dtype) -> Array:

@@ -24,6 +24,7 @@ from decompops import mpmd
 from decompops.testing import assert_adjoint
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
+from disagreement import check_bad_array_on_one_rank, check_other_shape_on_one_rank
 from files import CHECKS as FILE_CHECKS
 from groups import CHECKS as GROUP_CHECKS, check_round_trip, make_groups
 from helpers import assert_blocks, assert_close, make_mesh, random_field, spec_of
@@ -49,13 +50,6 @@ def check_shard_and_gather(mesh: Mesh) -> None:
         assert cropped.shape == u.shape
         np.testing.assert_array_equal(dec.gather(cropped), u)
         assert_close(dec.vdot(field + 1, field), np.sum((u + 1) * u, axis=(1, 2, 3)))
-
-
-def check_other_shape_on_one_rank(mesh: Mesh) -> None:
-    """Check that all ranks raise an error if one rank has another shape, and that all ranks can continue afterwards."""
-    n = 8 * (1 + jax.process_index())
-    with pytest.raises(ValueError, match="`array` must have the same shape and dtype on every process"):
-        dops.Decomposition(mesh, shape=(n, 8, 8)).shard(np.ones((n, 8, 8)))
 
 
 def check_fft(mesh: Mesh) -> None:
@@ -222,6 +216,7 @@ def check_autotune() -> None:
 CHECKS = (
     check_shard_and_gather,
     check_other_shape_on_one_rank,
+    check_bad_array_on_one_rank,
     check_fft,
     check_gradient,
     check_transpose,

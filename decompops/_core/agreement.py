@@ -1,0 +1,91 @@
+"""Agreement between processes: all continue, or all raise an error."""
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+from .._common.host import fitting, host_array
+
+
+# If a process raises an error of one of these types, all processes raise an error of this type. For an error of
+# another type, the other processes raise a `RuntimeError`.
+_TYPES = (ValueError, FileNotFoundError, NotADirectoryError, OSError, TypeError, ImportError, RuntimeError)
+_REASON = 1000  # The most bytes of an error message that a process sends to the others.
+
+Exchange = Callable[..., Mapping[int, tuple[int, ...]]]
+
+
+def exchange_numbers(mesh: Mesh, *numbers: int) -> dict[int, tuple[int, ...]]:
+    """Return the 32-bit `numbers` that each process passes, by process index. All processes of the mesh must call this.
+
+    If all devices of the mesh belong to this process, or none, the processes do not communicate.
+    """
+    everywhere = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+    if len(everywhere.addressable_devices) in (0, mesh.size):
+        return {jax.process_index(): numbers}
+    shape = (mesh.size, len(numbers))
+    mine = np.array([numbers], np.uint32)
+    gathered = jax.make_array_from_callback(shape, everywhere, lambda _: mine)
+    gathered = np.asarray(jax.device_put(gathered, NamedSharding(mesh, PartitionSpec()))).tolist()
+    return {device.process_index: tuple(values) for device, values in zip(mesh.devices.flat, gathered)}
+
+
+def agreed_array(mesh: Mesh | AbstractMesh, array: Any, where: Any, name: str) -> np.ndarray:
+    """Return a host array. Raises `ValueError` on every process if one cannot take it, or if they do not agree."""
+    with raised_by_all_of(mesh):
+        array = fitting(host_array(array, "array"), "array")
+    check_agreement(mesh, array, where, name)
+    return array
+
+
+def check_agreement(mesh: Mesh | AbstractMesh, array: np.ndarray, where: Any, name: str) -> None:
+    """Raise `ValueError` on every process of the mesh if shapes, dtypes or `where` differ between processes.
+
+    Otherwise the processes would run different programs, which would hang, abort, or continue with missing data.
+    """
+    if isinstance(mesh, AbstractMesh):
+        return
+    mine = zlib.crc32(repr((array.shape, str(array.dtype), where)).encode())
+    others = sorted(process for process, (value,) in exchange_numbers(mesh, mine).items() if value != mine)
+    if others:
+        raise ValueError(
+            f"`array` must have the same shape and dtype on every process, and {name} must be the same; got "
+            f"{array.shape}, {array.dtype}, {where!r} on process {jax.process_index()}, other values on {others}."
+        )
+
+
+@contextmanager
+def raised_by_all(exchange: Exchange, *more_types: type[Exception]) -> Iterator[None]:
+    """If this block raises an error on one process, raise an error of the same type on every process.
+
+    All processes must run this block, and it must not communicate. The other processes name the first process that
+    failed, and repeat its message. `exchange(*numbers)` returns the numbers of each process, by process index.
+    `more_types` are subclasses of usual errors that the other processes raise, too.
+    """
+    types, error = (*more_types, *_TYPES), None
+    try:
+        yield
+    except Exception as raised:
+        error = raised
+    number = next((i for i, kind in enumerate(types) if isinstance(error, kind)), len(types) - 1)
+    found = exchange(0 if error is None else 1 + number)
+    failed = min((process for process, (mine,) in found.items() if mine), default=None)
+    if failed is None:
+        return
+    texts = exchange(*str(error).encode(errors="replace")[:_REASON].ljust(_REASON))
+    kind: type[Exception] = types[found[failed][0] - 1]
+    if error is not None and (isinstance(error, kind) or failed == jax.process_index()):
+        raise error
+    reason = bytes(texts[failed]).decode(errors="replace").strip()
+    raise kind(f"process {failed} failed: {reason}") from error
+
+
+def raised_by_all_of(mesh: Any, *more_types: type[Exception]) -> AbstractContextManager[None]:
+    """Return `raised_by_all` for the processes of a mesh, or a context that does nothing if the mesh has no devices."""
+    return raised_by_all(partial(exchange_numbers, mesh), *more_types) if isinstance(mesh, Mesh) else nullcontext()
