@@ -105,7 +105,7 @@ class Channel(AbstractWallFlow):
 
         The mean velocity along y changes at the rate `G - (sum of both stresses) / (distance of the walls)`.
         """
-        slopes = self.wall_slopes(u)[..., 1, :]
+        slopes = _vector.components(self.wall_slopes(u), 1)[1]
         signs = jnp.array([1, -1], slopes.dtype)
         return _vector.times(_vector.cast(self.viscosity, u) * signs, slopes)
 

@@ -138,7 +138,7 @@ class RayleighBenard(AbstractWallFlow):
         """
         if wall not in ("bottom", "top"):
             raise ValueError(f'`wall` must be "bottom" or "top"; got {wall!r}.')
-        flux = -self.wall_slopes(u)[..., -1, 0 if wall == "bottom" else 1]
+        flux = -_vector.components(self.wall_slopes(u), 1)[-1][..., 0 if wall == "bottom" else 1]
         bottom, top = self._temperatures(u)
         return flux / (jnp.mean(bottom) - jnp.mean(top))
 
