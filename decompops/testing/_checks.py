@@ -10,7 +10,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Inexact, Num
 
-from .._common.check import check_count
+from .._common.check import brief, check_count, check_number
 from .._core.structure import Structure
 from .._operator.base import AbstractOperator
 
@@ -75,11 +75,13 @@ def assert_adjoint(
     **Arguments:**
 
     - `operator`, `adjoint`: functions. By default, `adjoint` is `operator.H`.
-    - `x`, `y`: an input of each of them. By default random ones, if `operator` is an operator of decompops.
-    - `rtol`: the allowed difference, relative to the norms of y and A x. The default is `tolerance` of the dtype of y,
-        or of A x if y has integers.
+    - `x`, `y`: an input of each of them, with its padding, as `layout.shard` returns it. By default random ones, if
+        `operator` is an operator of decompops.
+    - `rtol`: the allowed difference, relative to the norms of y and A x. The default is the larger `tolerance` of the
+        dtypes of y and A x.
 
-    **Raises:** `AssertionError` if the numbers differ; `TypeError` if an argument has no default for this `operator`.
+    **Raises:** `AssertionError` if the numbers differ, or if A x has another shape than y, or A^H y than x; `TypeError`
+    if an argument has no default for this `operator`.
     """
     x, y = _given(operator, x, y)
     adjoint = _pair_of(operator, "H", "adjoint") if adjoint is None else adjoint
@@ -114,15 +116,22 @@ def assert_derivative(
     - `function`: a function of `x` that returns a real number.
     - `x`, `direction`: real or complex arrays. In 64 bits, choose `direction` so that `step * direction` is small
         against `x`.
-    - `order`: 1 compares the derivative along `direction`, in forward and in reverse mode. 2 also compares the second
-        derivative, forward over reverse.
+    - `order`: 1 or 2. 1 compares the derivative along `direction`, in forward and in reverse mode. 2 also compares the
+        second derivative, forward over reverse.
     - `step`: the length of the differences.
     - `rtol`: the allowed relative error.
 
-    **Raises:** `AssertionError` if the numbers differ.
+    **Raises:** `AssertionError` if the numbers differ; `TypeError` or `ValueError` if an argument is invalid.
     """
-    check_count("order", order)
+    if check_count("order", order) > 2:
+        raise ValueError(f"`order` must be 1 or 2; got {order!r}.")
+    check_number("step", step, positive=True)
     x, direction = jnp.asarray(x), jnp.asarray(direction)
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        raise TypeError(f"`x` must have real or complex floating-point numbers; got {brief(x)}.")
+    value = function(x)
+    if not (isinstance(value, Array) and value.ndim == 0 and jnp.issubdtype(value.dtype, jnp.floating)):
+        raise TypeError(f"`function` must return one real floating-point number; got {brief(value)}.")
 
     def gradient(x: Array) -> Array:
         return jnp.sum(jax.grad(function)(x) * direction).real
@@ -157,11 +166,13 @@ def assert_same_on_meshes(
     - `arrays`: NumPy arrays, which hold whole fields.
     - `rtol`: the allowed difference, relative to the largest value. The default is `tolerance(dtype)`.
 
-    **Raises:** `AssertionError` if the results differ.
+    **Raises:** `AssertionError` if the numbers, shapes or dtypes of the results differ. NaN differs from every number.
     """
-    meshes = list(meshes)
+    meshes = [meshes] if isinstance(meshes, Mesh) else list(meshes)
     if not meshes:
         raise ValueError("`meshes` must have at least one mesh; got none.")
+    if wrong := [mesh for mesh in meshes if not isinstance(mesh, Mesh)]:
+        raise TypeError(f"`meshes` must be meshes of `jax.make_mesh`; got {wrong[0]!r}.")
     first = meshes[0]
     device = np.array(first.local_devices[:1]).reshape((1,) * len(first.axis_names))
     alone = _results(make(Mesh(device, first.axis_names, axis_types=first.axis_types)), arrays)
@@ -191,10 +202,16 @@ def _pair_of(operator: Any, attribute: str, name: str) -> Callable:
 
 def _assert_paired(name: str, operator: Any, paired: Any, x: Any, y: Any, first: Callable, rtol: float | None) -> None:
     there, back, x, y = _whole(operator(x)), _whole(paired(y)), _whole(x), _whole(y)
-    rtol = (tolerance(y.dtype) or tolerance(there.dtype)) if rtol is None else rtol
+    # NumPy would broadcast other shapes, and the inner products of a wrong transpose could be equal.
+    if there.shape != y.shape or back.shape != x.shape:
+        raise AssertionError(
+            f"{operator!r} must give the shape of `y`, {y.shape}, and its {name} that of `x`, {x.shape}; got "
+            f"{there.shape} and {back.shape}."
+        )
+    rtol = max(tolerance(y.dtype), tolerance(there.dtype)) if rtol is None else rtol
     there, back, x, y = map(_wide, (there, back, x, y))
     left, right = np.sum(first(y) * there).real, np.sum(first(back) * x).real
-    scale = np.linalg.norm(y) * np.linalg.norm(there) + 1e-30
+    scale = np.linalg.norm(y) * np.linalg.norm(there)
     if not abs(left - right) <= rtol * scale:
         raise AssertionError(
             f"{operator!r} and its {name} must give equal inner products: {left:.12g} = <y, A x> and {right:.12g}, "
@@ -210,13 +227,17 @@ def _assert_equal(name: str, found: Array, expected: Array, rtol: float) -> None
 
 
 def _assert_close(name: str, found: np.ndarray, expected: np.ndarray, rtol: float | None) -> None:
-    if found.shape != expected.shape:
-        raise AssertionError(f"{name} must have shape {expected.shape}, as on one device; got {found.shape}.")
+    for what in ("shape", "dtype"):
+        one, other = getattr(found, what), getattr(expected, what)
+        if one != other:
+            raise AssertionError(f"{name} must have {what} {other}, as on one device; got {one}.")
     rtol = tolerance(found.dtype) if rtol is None else rtol
     if not rtol and (others := np.count_nonzero(found != expected)):
         raise AssertionError(f"{name} must be equal to that of one device; got {others} other values.")
     found, expected = _wide(found), _wide(expected)
-    error, largest = np.abs(found - expected).max(initial=0), np.abs(expected).max(initial=1e-30)
+    other = found != expected  # Equal infinities have no difference.
+    error = np.abs(found[other] - expected[other]).max(initial=0)
+    largest = np.abs(expected[np.isfinite(expected)]).max(initial=0)
     if not error <= rtol * largest:
         raise AssertionError(
             f"{name} must be that of one device up to {rtol * largest:.3g}; got an error of {error:.3g}."

@@ -48,6 +48,30 @@ def test_wrong_adjoints_are_found():
         testing.assert_adjoint(fft, lambda y: np.nan * y)
 
 
+def test_wrong_adjoints_are_found_in_broadcasts_and_in_any_unit():
+    """A transpose without its sum, and a wrong factor of numbers whose squares are small."""
+    rng = np.random.default_rng(0)
+    for spread, x, y in (
+        (lambda x: jnp.broadcast_to(x, 3), rng.random(1), rng.random(3)),
+        (lambda x: jnp.stack([x, x]), rng.random(3), rng.random((2, 3))),
+    ):
+        testing.assert_adjoint(spread, lambda y, x=x: y.sum(0).reshape(x.shape), x, y)
+        for check in (testing.assert_adjoint, testing.assert_transposed):
+            assert f"that of `x`, {x.shape}; got {y.shape} and {y.shape}" in failure(check, spread, lambda y: y, x, y)
+    for unit in (1e-25, 1e25):
+        x, y = unit * rng.random(5), unit * rng.random(5)
+        testing.assert_adjoint(lambda x: 2 * x, lambda y: 2 * y, x, y)
+        assert "equal inner" in failure(testing.assert_adjoint, lambda x: 2 * x, lambda y: y, x, y)
+
+
+def test_adjoints_of_results_with_fewer_bits():
+    """In 32-bit mode, NumPy's arrays of float64 have results of 32 bits."""
+    x, y = (np.random.default_rng(seed).random(64) + 0j for seed in range(2))
+    with jax.enable_x64(False):
+        testing.assert_adjoint(jnp.fft.fft, lambda y: 64 * jnp.fft.ifft(y), x, y)
+        assert "equal inner" in failure(testing.assert_adjoint, jnp.fft.fft, jnp.fft.ifft, x, y)
+
+
 def test_random_inputs_are_the_same_on_every_mesh():
     found = [
         (fft, testing.random_input(fft.in_structure, batch=(2,)))
@@ -160,8 +184,21 @@ def test_results_on_meshes():
     assert "must be that of one device up to" in failure(testing.assert_same_on_meshes, wrong, MESHES, u)
     longer = lambda mesh: lambda: np.ones(mesh.size)
     assert "must have shape (1,), as on one device; got (8,)" in failure(testing.assert_same_on_meshes, longer, MESHES)
+    other = lambda mesh: lambda: np.ones(3, "f4" if mesh.size > 1 else "f8")
+    assert "must have dtype float64, as on one device; got float32" in failure(
+        testing.assert_same_on_meshes, other, MESHES
+    )
     more = lambda mesh: lambda: [1.0] * mesh.size
     assert "another structure" in failure(testing.assert_same_on_meshes, more, MESHES)
+
+
+@pytest.mark.parametrize("unit", [1e-40, 1e40])
+def test_results_with_infinities_and_in_any_unit(unit):
+    u = unit * np.array([1.0, np.inf, -np.inf, 2.0])
+    testing.assert_same_on_meshes(lambda mesh: lambda u: u, MESHES[:1], u)
+    for others in ([1, np.inf, np.inf, 2], [1, np.nan, -np.inf, 2], [1, np.inf, -np.inf, 2.001]):
+        wrong = lambda mesh, others=others: lambda u: u if mesh.size == 1 else unit * np.array(others)
+        assert "got an error of" in failure(testing.assert_same_on_meshes, wrong, MESHES[:1], u)
 
 
 def test_bad_arguments(plain):
@@ -177,5 +214,16 @@ def test_bad_arguments(plain):
         testing.random_input(fft.in_structure, dtype="int32")
     with pytest.raises(ValueError, match="`meshes` must have at least one mesh"):
         testing.assert_same_on_meshes(lambda mesh: abs, [])
+    with pytest.raises(TypeError, match=r"`meshes` must be meshes of `jax.make_mesh`; got \(2, 4\)"):
+        testing.assert_same_on_meshes(lambda mesh: abs, [(2, 4)])
     with pytest.raises(ValueError, match="`order` must be an integer of at least one"):
         testing.assert_derivative(jnp.sum, np.ones(3), np.ones(3), order=0)
+    with pytest.raises(ValueError, match="`order` must be 1 or 2; got 3"):
+        testing.assert_derivative(jnp.sum, np.ones(3), np.ones(3), order=3)
+    with pytest.raises(ValueError, match=r"`step` must be a positive, finite number; got 0\.0"):
+        testing.assert_derivative(jnp.sum, np.ones(3), np.ones(3), step=0.0)
+    with pytest.raises(TypeError, match=r"`x` must have real or complex floating-point numbers; got .* int64\[3\]"):
+        testing.assert_derivative(jnp.sum, np.arange(3), np.arange(3))
+    for function in (lambda x: x, lambda x: None, lambda x: jnp.sum(x).astype(complex)):
+        with pytest.raises(TypeError, match="`function` must return one real floating-point number; got "):
+            testing.assert_derivative(function, np.ones(3), np.ones(3))
