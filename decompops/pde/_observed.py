@@ -10,14 +10,18 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from .._common.check import brief
+from ..io._storable import OF_TENSORSTORE, check_storable
+
 
 class Observed:
     """Collects the results of a function `observe(t, u)` of the time t and the state u."""
 
-    def __init__(self, observe: Callable | None, mesh: Mesh):
+    def __init__(self, observe: Callable | None, mesh: Mesh, *, is_saved: bool):
         if not (observe is None or callable(observe)):
             raise TypeError(f"`observe` must be a function of (t, u) or None; got {observe!r}.")
         self._observe = None if observe is None else eqx.filter_jit(observe)
+        self._is_saved = is_saved
         self._everywhere = NamedSharding(mesh, PartitionSpec())
         self._tree: Any = None
         self._leaves: list[list[np.ndarray]] = []
@@ -58,6 +62,16 @@ class Observed:
         self._leaves = [list(values) for values in zip(*leaves)]
 
     def _on_host(self, leaf: Any) -> np.ndarray:
+        if not eqx.is_array_like(leaf) or jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.extended):
+            raise TypeError(f"`observe` must return numbers or arrays of numbers; got {leaf!r}.")
+        if self._is_saved:  # An error now saves the time until the first checkpoint.
+            dtype = jnp.result_type(leaf)
+            check_storable("observe", "a result", dtype, "a checkpoint", OF_TENSORSTORE, "leave it out")
+            if 0 in np.shape(leaf):
+                raise ValueError(
+                    f"`observe` must return arrays with elements in a run with `checkpoint`; got {brief(leaf)}. Leave "
+                    "it out."
+                )
         if isinstance(leaf, Array) and not leaf.is_fully_addressable:
             leaf = jax.device_put(leaf, self._everywhere)
         return np.asarray(jnp.asarray(leaf))

@@ -30,6 +30,9 @@ class _Stopped(RuntimeError):
         super().__init__(text)
         self.state, self.t = state, t
 
+    def __reduce__(self) -> tuple:  # Python copies and pickles errors by their message alone.
+        return type(self), (str(self), self.state, self.t)
+
 
 class NotFinite(_Stopped):
     """The error for a simulation that reached a state with infinities or NaNs.
@@ -202,7 +205,7 @@ def simulate(
     clock = Clock.of(float(t), float(t_end), interval, None if control is not None else dt)
     position = Position(carried, 0, 0, 0.0, 0, dt)
     mesh: Any = solver.in_structure.layout.mesh
-    observed = Observed(observe, mesh)
+    observed = Observed(observe, mesh, is_saved=checkpoint is not None)
     with ExitStack() as stack:
         # A signal does not end the program before all files are complete.
         request = Request() if checkpoint is None else stack.enter_context(listening())

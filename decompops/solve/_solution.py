@@ -56,6 +56,9 @@ class NotConverged(RuntimeError):
         super().__init__(message)
         self.solution = solution
 
+    def __reduce__(self) -> tuple:  # Python copies and pickles errors by their message alone.
+        return type(self), (str(self), self.solution)
+
 
 class Solution(eqx.Module):
     """The solution of a linear system, and how it was found. `*batch` are the batch axes of the right-hand side.

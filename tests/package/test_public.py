@@ -1,9 +1,13 @@
 """Tests of the public names of the package, and of their docstrings."""
 
+import copy
 import inspect
+import pickle
 from types import ModuleType
 
 import decompops as dops
+import numpy as np
+import pytest
 from decompops import extend, testing
 
 
@@ -149,3 +153,21 @@ def test_public_docstrings():
             if callable(value) or isinstance(value, property):
                 inherited = [getattr(base, attribute, None) for base in public.__mro__[1:]]
                 assert value.__doc__ or any(i is not None and i.__doc__ for i in inherited), f"{name}.{attribute}"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        dops.pde.NotFinite("why", np.ones(2), 0.5),
+        dops.pde.StepTooShort("why", 1, 0.5),
+        dops.solve.NotConverged("why", 1),
+    ],
+)
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_errors_with_results_can_be_copied_and_pickled(error, copied):
+    """A pool of processes pickles the errors of its workers."""
+    found = copied(error)
+    assert (type(found), str(found)) == (type(error), "why")
+    assert vars(found).keys() == vars(error).keys()
+    for name, value in vars(error).items():
+        np.testing.assert_array_equal(getattr(found, name), value)

@@ -4,6 +4,7 @@ import shutil
 import warnings
 
 import decompops as dops
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -203,3 +204,22 @@ def test_observations_of_other_names(tmp_path):
         ValueError, match=r"`observe` must return results with the names of .*\['a'\].*'b'.*; got .*'c'"
     ):
         simulate(0.3, "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "message"),
+    [
+        (lambda t, u: {"key": jax.random.key(0)}, TypeError, "must return numbers or arrays of numbers; got .*key"),
+        (lambda t, u: (t, "energy"), TypeError, "must return numbers or arrays of numbers; got 'energy'"),
+        (lambda t, u: jnp.zeros((3, 0)), ValueError, r"must return arrays with elements .* float64\[3, 0\]\. Leave it"),
+        (lambda t, u: jnp.zeros(3, jnp.int2), TypeError, "must have dtypes that a checkpoint stores, .*; got int2"),
+    ],
+)
+def test_observations_that_cannot_be_saved_are_refused_before_the_first_step(tmp_path, result, error, message):
+    solver = make()
+    u = solver.equation.state(solver.equation.fft.decomposition.shard(field()))
+    called = []
+    options = {"observe": result, "progress": lambda t, t_end: called.append(t)}
+    with pytest.raises(error, match=f"`observe` {message}"):
+        pde.simulate(solver, u, 1.0, checkpoint=tmp_path, **options)
+    assert not called
