@@ -150,6 +150,8 @@ def assert_same_on_meshes(
 ) -> None:
     """Assert that a function computes the same on every mesh as on one device.
 
+    An operator must also ignore the padding of its input, and the padding of its result must be zero.
+
     !!! example
 
         ```python
@@ -252,10 +254,21 @@ def _difference(function: Callable, x: Array, direction: Array, step: float) -> 
 
 
 def _results(function: Any, arrays: tuple[np.ndarray, ...]) -> Any:
-    results = function(*arrays)
-    if isinstance(function, AbstractOperator):
-        return function.out_structure.layout.gather(results)
-    return jax.tree.map(_whole, results)
+    if not isinstance(function, AbstractOperator):
+        return jax.tree.map(_whole, function(*arrays))
+    result = function(*(_with_padding(function.in_structure, array) for array in arrays))
+    found = function.out_structure.layout.gather(result)
+    if np.count_nonzero(found) != np.count_nonzero(_whole(result)):
+        raise AssertionError(f"The padding of the result of {function!r} must be zero; got other numbers.")
+    return found
+
+
+def _with_padding(structure: Structure, array: np.ndarray) -> np.ndarray:
+    """Return an array with its padding, which has ones: an operator must ignore them."""
+    shape = (*array.shape[: -structure.ndim], *structure.layout.shape)
+    if len(shape) != array.ndim or any(n > wanted for n, wanted in zip(array.shape, shape)):
+        return array  # The operator says what is wrong with its shape.
+    return np.pad(array, [(0, wanted - n) for n, wanted in zip(array.shape, shape)], constant_values=1)
 
 
 def _wide(array: np.ndarray) -> np.ndarray:

@@ -4,11 +4,13 @@ import itertools
 import re
 
 import decompops as dops
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import spectral, testing
+from decompops.extend import AbstractDerivable
 
 from helpers import make_mesh, random_field, thinned
 
@@ -190,6 +192,31 @@ def test_results_on_meshes():
     )
     more = lambda mesh: lambda: [1.0] * mesh.size
     assert "another structure" in failure(testing.assert_same_on_meshes, more, MESHES)
+
+
+class Centred(AbstractDerivable):
+    """Subtracts the mean. `clears` says where the padding is set to zero: before the mean, and in the result."""
+
+    decomposition: dops.Decomposition
+    clears: tuple[bool, bool] = eqx.field(static=True)
+    is_invertible = False
+
+    def apply(self, x, form, *, local):
+        mask = self.decomposition.shard(np.ones(SHAPE))
+        before, after = (mask if needed else 1.0 for needed in self.clears)
+        return (before * x - jnp.sum(before * x) / float(np.prod(SHAPE))) * after
+
+    def structures(self, form, given):
+        return 2 * (dops.Multiply(self.decomposition, np.ones(SHAPE)).in_structure,)
+
+
+def test_wrong_padding_is_found():
+    """An operator must ignore the padding of its input, and the padding of its result must be zero."""
+    make = lambda *clears: lambda mesh: Centred(dops.Decomposition(mesh, shape=SHAPE, pad=True), clears)
+    u = 1 + random_field(SHAPE)
+    testing.assert_same_on_meshes(make(True, True), MESHES, u)
+    assert "must be that of one device" in failure(testing.assert_same_on_meshes, make(False, True), MESHES, u)
+    assert "The padding of the result" in failure(testing.assert_same_on_meshes, make(True, False), MESHES, u)
 
 
 @pytest.mark.parametrize("unit", [1e-40, 1e40])
