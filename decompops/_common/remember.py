@@ -18,6 +18,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.sharding import AbstractMesh
+from jax.tree_util import Partial
 
 
 _M = TypeVar("_M")
@@ -63,7 +64,7 @@ def keep_if_traced(module: Any, x: Any) -> None:
 
     Only modules that take little memory are kept: modules without arrays and without functions that may hold arrays.
     """
-    if not isinstance(x, Tracer) or not all(map(_is_small, jax.tree.leaves(module))):
+    if not isinstance(x, Tracer) or not all(map(_is_small, jax.tree.leaves(module, is_leaf=_is_partial))):
         return
     with _lock:
         _traced.pop(id(module), None)
@@ -72,8 +73,14 @@ def keep_if_traced(module: Any, x: Any) -> None:
             del _traced[next(iter(_traced))]
 
 
+def _is_partial(node: Any) -> bool:
+    return isinstance(node, Partial)
+
+
 def _is_small(leaf: Any) -> bool:
     """Return whether a leaf of a module is a number, or a function that holds no variables, such as `jnp.sin`."""
+    if _is_partial(leaf):
+        return False
     if isinstance(leaf, FunctionType):
         return not (leaf.__closure__ or leaf.__defaults__ or leaf.__kwdefaults__)
     of_jax = callable(leaf) and str(getattr(leaf, "__module__", "")).startswith("jax.")
@@ -145,7 +152,11 @@ def _filled(structure: Any, constants: tuple, values: Iterable) -> tuple:
 
 
 def _is_of_user(node: Any) -> bool:
-    return isinstance(node, eqx.Module) and type(node).__module__.partition(".")[0] not in ("decompops", "equinox")
+    """Return whether a part of a module may run code of the user: a module, a `Partial`, or a class with `__call__`."""
+    if _is_partial(node):  # Its function is no leaf.
+        return True
+    package = type(node).__module__.partition(".")[0]
+    return isinstance(node, eqx.Module | Callable) and package not in ("decompops", "equinox", "jax", "jaxlib")
 
 
 def _constant(leaf: Any) -> tuple | None:

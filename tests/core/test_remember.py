@@ -85,7 +85,13 @@ def test_operators_with_arrays_or_closures_are_not_kept(monkeypatch):
             return self.factor + 0 * kx
 
     large = np.array(2.0)
-    for symbol in (Scaled(jnp.array(2.0)), lambda kx, ky, kz: large + 0 * kx, lambda kx, ky, kz, large=large: large):
+    closure = lambda kx, ky, kz: large + 0 * kx
+    for symbol in (
+        Scaled(jnp.array(2.0)),
+        closure,
+        jax.tree_util.Partial(closure),
+        lambda kx, ky, kz, large=large: large,
+    ):
         operator = spectral.SpectralOperator(fft, symbol)
         assert_close(jax.jit(lambda u, operator=operator: (operator @ operator).T(u))(u), 4 * u)
     assert remember._traced == {}
@@ -129,6 +135,17 @@ class Force(eqx.Module):
         return force(t, u, args)
 
 
+@jax.tree_util.register_static
+class StaticForce:
+    """A class of the user that JAX knows, but that is no module."""
+
+    def __call__(self, t, u, args):
+        return force(t, u, args)
+
+
+STATIC_FORCE = StaticForce()
+
+
 class Forced(pde.NavierStokes):
     def nonlinear(self, t, u, args=None):
         return super().nonlinear(t, u, args) + force(t, u, args)
@@ -139,9 +156,11 @@ class Forced(pde.NavierStokes):
     [
         lambda fft: pde.NavierStokes(fft, 0.1, forcing=force),
         lambda fft: pde.NavierStokes(fft, 0.1, forcing=Force()),
+        lambda fft: pde.NavierStokes(fft, 0.1, forcing=STATIC_FORCE),
+        lambda fft: pde.NavierStokes(fft, 0.1, forcing=jax.tree_util.Partial(force)),
         lambda fft: Forced(fft, 0.1),
     ],
-    ids=["function", "module", "method"],
+    ids=["function", "module", "static", "partial", "method"],
 )
 @pytest.mark.parametrize("step", [False, True], ids=["rate", "step"])
 def test_an_eager_call_sees_the_variables_that_a_force_reads(monkeypatch, make, step):
