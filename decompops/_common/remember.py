@@ -130,12 +130,12 @@ def in_one_program(function: Callable[..., _T], *, has_loop: bool = False) -> Ca
         if not has_loop:
             return function(module, *arguments)
         constants = tuple(None if key is None else (leaf,) for leaf, key in zip(leaves, constants))
-        return _in_new_program(of_values(structure, constants), values)
+        return in_new_program(of_values(structure, constants), values)
 
     return call
 
 
-def _in_new_program(function: Callable[[tuple], _T], values: tuple) -> _T:
+def in_new_program(function: Callable[[tuple], _T], values: tuple) -> _T:
     """Return `function(values)`, compiled. Arrays in the closure of `function` are arguments of the program, too.
 
     `jax.jit` would copy them to each device, and refuses those of several processes.

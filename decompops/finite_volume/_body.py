@@ -59,15 +59,29 @@ class Body(eqx.Module):
             raise ValueError(f'`boundary` must be "neumann" or "dirichlet"; got {self.boundary!r}.')
 
 
-def check_body(geometry: Geometry, body: Any) -> None:
-    """Raise an error unless `body` is `None` or a `Body` whose distance has the shape of the grid."""
+class Corners(eqx.Module):
+    """The distance of a `Body` at the corners of the cells, as `Geometry.sampled` returns it."""
+
+    values: Array
+
+
+def checked_body(geometry: Geometry, body: Any) -> Body | None:
+    """Return `body` with numbers instead of a function.
+
+    Raises an error unless `body` is `None` or a `Body` whose distance has the shape of the grid.
+    """
     if body is None:
-        return
+        return None
     if not isinstance(body, Body):
         raise TypeError(
             f"`body` must be a `finite_volume.Body`, as `Body(distance)` returns; got {type(body).__name__}."
         )
     check_values("distance", geometry, body.distance)
+    if not callable(body.distance):
+        return body
+    corners = body.boundary == "neumann"
+    values = geometry.sampled(body.distance, jnp.zeros(()).dtype, corners=corners)
+    return eqx.tree_at(lambda body: body.distance, body, Corners(values) if corners else values)
 
 
 def checked_coefficient(name: str, decomposition: Decomposition, value: Any, most: int) -> Array:
@@ -119,9 +133,8 @@ def beside(geometry: Geometry, cut: Cut, axis: int, x: Array) -> tuple[Array, Ar
 def open_fractions(geometry: Geometry, body: Body, cut: Cut, dtype: Any) -> tuple[tuple[Array, ...], Array]:
     """Return, as split arrays, the fractions of the faces across each axis, and of the cells, outside a body."""
     axes = range(geometry.decomposition.ndim)
-    if callable(body.distance):
-        corners = geometry.sampled(body.distance, jnp.zeros(()).dtype, corners=True)
-        corners = cut.split(corners, {axis: cells + 1 for axis, cells in enumerate(cut.core)})
+    if isinstance(body.distance, Corners):
+        corners = cut.split(body.distance.values, {axis: cells + 1 for axis, cells in enumerate(cut.core)})
     else:
         corners = _at_corners(geometry, at_centres(geometry, body.distance, dtype), cut)
     corners = corners.astype(dtype)

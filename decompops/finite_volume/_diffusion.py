@@ -26,7 +26,7 @@ from .._core.structure import Structure
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.placed import Placed
 from .._operator.unbound import OperatorDecomposition
-from ._body import Body, at_centres, beside, check_body, check_values, checked_coefficient
+from ._body import Body, at_centres, beside, check_values, checked_body, checked_coefficient
 from ._cut import Cut, precise, scaled, times
 from ._geometry import AxisCells, Boundary, Geometry, geometry_of, harmonic_mean
 from ._immersed import CutCells, Links, immersed
@@ -116,7 +116,7 @@ class Diffusion(AbstractDerivable):
         reaction = None if c is None else checked_coefficient("c", decomposition, c, 0)
         if body is not None and diffusivity.ndim == decomposition.ndim + 2:
             raise ValueError(f"`a` must not be a tensor where a `body` is given; got shape {diffusivity.shape}.")
-        check_body(self.geometry, body)
+        body = checked_body(self.geometry, body)
         self.network, self.cross, self.around = _assembled(self.geometry, body, diffusivity, reaction)
         self.closed_parts = None
         if parts is not None:
@@ -209,9 +209,12 @@ class Diffusion(AbstractDerivable):
             return total
         if (around := self.around) is None:
             raise ValueError("`body` must be None for an operator without a body; pass `body=` to `Diffusion`.")
-        if not callable(body) and jnp.ndim(body):
+        dtype = self.network.faces[0].dtype
+        if callable(body):
+            body = at_centres(self.geometry, body, jnp.finfo(dtype).dtype)
+        elif jnp.ndim(body):
             check_values("body", self.geometry, body)
-        term = _body_source(around, self.geometry, body, self.network.faces[0].dtype)
+        term = _body_source(around, self.geometry, body, dtype)
         return aligned(total, term).astype(term.dtype) + term
 
 
@@ -355,7 +358,7 @@ def _shifted(extended: Array, cut: Cut, axis: int, by: int) -> Array:
 
 @eqx.filter_jit
 def _body_source(around: CutCells | Links, geometry: Geometry, values: Any, dtype: Any) -> Array:
-    if not callable(values) and not jnp.ndim(values):
+    if not jnp.ndim(values):
         values = jnp.broadcast_to(_numbers(values, dtype), geometry.decomposition.shape)
     return around.source(geometry, at_centres(geometry, values, jnp.finfo(dtype).dtype))
 

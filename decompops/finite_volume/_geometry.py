@@ -18,6 +18,7 @@ from .._common.broadcast import along
 from .._common.check import check_number
 from .._common.host import host_array
 from .._common.placement import place
+from .._common.remember import in_new_program
 from .._core.decomposition import Decomposition
 from ._cut import Cut, precise, scaled
 
@@ -102,6 +103,7 @@ class Geometry(eqx.Module):
         """Return the values of a function of the coordinates at the centres of the cells, or at the corners.
 
         A block of n cells has n + 1 corners along each axis, so neighbouring blocks both hold those between them.
+        Each eager call calls the function: it may read variables that change.
         """
         dec, cut, lines = self.decomposition, self.cut(local=False), []
         shape = tuple(parts * (cells + corners) for parts, cells in zip(cut.blocks.parts, cut.core))
@@ -114,8 +116,9 @@ class Geometry(eqx.Module):
             line = along((points * self.mean_width(axis, dtype)).reshape(-1), axis - dec.ndim, dec.ndim)
             names = [name if i == axis else None for i, name in enumerate(cut.blocks.names)]
             lines.append(place(line, NamedSharding(dec.mesh, PartitionSpec(*names))))
-        values = jnp.broadcast_to(jnp.asarray(function(*lines)), shape)
-        return place(values, NamedSharding(dec.mesh, dec.spec()))
+        of_lines = lambda lines: jnp.broadcast_to(jnp.asarray(function(*lines)), shape)
+        sharding = NamedSharding(dec.mesh, dec.spec())
+        return in_new_program(lambda lines: place(of_lines(lines), sharding), tuple(lines))
 
     def volumes(self, axes: Sequence[int], cut: Cut, dtype: Any) -> list[Array]:
         """Return the relative widths along `axes` as lines; zero in the padding. Lines of ones are left out."""

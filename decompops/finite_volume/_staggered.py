@@ -21,7 +21,7 @@ from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.halo import HaloExchange
 from .._operator.placed import Placed
 from .._operator.unbound import OperatorDecomposition
-from ._body import Body, beside, check_body, checked_coefficient, open_fractions
+from ._body import Body, beside, checked_body, checked_coefficient, open_fractions
 from ._cut import Cut, precise, times
 from ._geometry import AxisCells, Geometry, geometry_of, harmonic_mean
 from ._network import check_block, specs_of
@@ -201,7 +201,7 @@ def _staggered(decomposition: Any, boundary: Any, cells: Any, body: Any) -> tupl
             '`boundary` must be "periodic", "neumann", or a pair of "neumann" and "dirichlet", along each axis, for '
             f"vectors on faces: there is one entry for both sides of an axis; got {boundary!r}."
         )
-    check_body(geometry, body)
+    body = checked_body(geometry, body)
     if body is not None and body.boundary != "neumann":
         raise ValueError(f'`body` must be "neumann" for vectors on faces; got {body.boundary!r}.')
     if body is None:

@@ -308,3 +308,27 @@ def test_fluxes_do_not_depend_on_the_unit_of_length(length):
 
     assert np.abs(source(1.0)).max() > 0
     assert_close(source(length), source(1.0), 1e-5)
+
+
+THERE = 0.3
+
+
+def distance(*points):
+    return points[0] - THERE
+
+
+@pytest.mark.parametrize(("kind", "boundary"), [("auto", "dirichlet"), ("explicit", "neumann")])
+def test_an_operator_sees_the_variables_that_a_function_reads(kind, boundary, monkeypatch):
+    """A function may read a global variable. Operators are as if they were given its present values as an array."""
+    dec = dops.Decomposition(make_mesh((4,), kind), shape=(8, 6), box=dops.Box((1.0, 1.0)))
+    u, x = dec.shard(random_field((8, 6))), (np.arange(8.0)[:, None] + 0.5) / 8 + np.zeros((8, 6))
+    walls = ("neumann", "neumann")
+    for there in (0.3, 0.6):
+        monkeypatch.setitem(globals(), "THERE", there)
+        bodies = [finite_volume.Body(given, boundary) for given in (distance, x - there)]
+        one, other = (finite_volume.Diffusion(dec, 1.0, boundary=walls, body=body) for body in bodies)
+        assert_close(one(u), other(u))
+        assert_close(one.source(None, None, body=distance), one.source(None, None, body=x - there))
+        if boundary == "neumann":
+            one, other = (finite_volume.Gradient(dec, boundary=walls, body=body) for body in bodies)
+            assert_close(one(u), other(u))
