@@ -138,7 +138,8 @@ def in_one_program(function: Callable[..., _T], *, has_loop: bool = False) -> Ca
 def in_new_program(function: Callable[[tuple], _T], values: tuple) -> _T:
     """Return `function(values)`, compiled. Arrays in the closure of `function` are arguments of the program, too.
 
-    `jax.jit` would copy them to each device, and refuses those of several processes.
+    `jax.jit` would copy them to each device, and refuses those of several processes. The program is freed with the
+    result. So `function` may be of the user, and read variables that change.
     """
     values = tuple(value if isinstance(value, Array) else jnp.asarray(value) for value in values)
     arrays, rest = eqx.partition(eqx.filter_closure_convert(function, values), eqx.is_array)

@@ -44,7 +44,8 @@ class KickDriftKick(eqx.Module):
 
     - `mesh`: the particles' grid.
     - `force`: a function of particles that returns accelerations of shape `(slots, ndim)`, such as `Gravity(mesh)`. It
-        may be an `equinox.Module` with parameters.
+        may be an `equinox.Module` with parameters. It is compiled once, so it must not read variables that change: make
+        these parameters.
     - `times`: two or more times, or scale factors: the start, and the end of each step. The array may be traced.
     - `cosmology`: the universe; `None` for a box that does not expand.
 

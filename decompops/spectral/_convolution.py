@@ -18,6 +18,7 @@ from .._common.blocks import flat_names
 from .._common.check import check_axes, check_dtype
 from .._common.host import device_array
 from .._common.placement import batch_of, place
+from .._common.remember import in_new_program
 from .._common.sharding import manual_axes, map_blocks
 from .._common.typed import batch_in_type
 from .._core.decomposition import Decomposition
@@ -109,7 +110,10 @@ class Convolution(AbstractDerivable):
         self.symbol = kernel if isinstance(kernel, KernelSymbol) else None
         # JAX learns the devices of a program from its arguments.
         one = place(jnp.ones(()), NamedSharding(fft.decomposition.mesh, PartitionSpec()))
-        self.spectrum = _spectrum(fft, self.open, kernel, one)
+        if isinstance(kernel, KernelValues) and callable(kernel.values):  # It may read variables that change.
+            self.spectrum = in_new_program(lambda values: _spectrum(fft, self.open, kernel, *values), (one,))
+        else:
+            self.spectrum = _spectrum_in_program(fft, self.open, kernel, one)
 
     @property
     def decomposition(self) -> Decomposition:
@@ -152,10 +156,12 @@ def _grid(fft: AbstractTransform, open: tuple[int, ...]) -> OpenGrid:
     return OpenGrid(decomposition, open, real=not fft.takes_complex)
 
 
-@eqx.filter_jit
 def _spectrum(fft: AbstractTransform, open: tuple[int, ...], kernel: AbstractKernel, one: Array) -> Array | None:
     found = kernel.spectrum(_grid(fft, open), fft.box_lengths, np.dtype(one.dtype))
     return None if found is None else _vector.times(one, found)
+
+
+_spectrum_in_program = eqx.filter_jit(_spectrum)
 
 
 @eqx.filter_jit

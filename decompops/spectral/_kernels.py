@@ -52,7 +52,8 @@ class KernelSymbol(AbstractKernel):
 
     - `function`: a function of the angular wavenumbers `(kx, ky, kz)`, in radians per unit of length. It gets one real
         array for each axis of the grid; the arrays broadcast against each other. It returns real or complex factors.
-        It may be an `equinox.Module` with parameters.
+        It may be an `equinox.Module` with parameters. It is compiled once, so it must not read variables that change:
+        make these parameters.
     - `nyquist`: with `False`, the function gets zero in place of Nyquist wavenumbers. Use `False` if it is not an even
         function of each wavenumber.
     """

@@ -230,3 +230,19 @@ def test_bad_arguments(plain):
     assert np.isnan(np.asarray(convolution(np.full(shape, np.nan)))).all()
     assert convolution(np.zeros((0, *shape))).shape == (0, *shape)
     assert_close(convolution(np.ones(shape, np.int32)), convolution(np.ones(shape)), 1e-6)
+
+
+STRENGTH = 1.0
+
+
+def values(x, y):
+    return STRENGTH / (1 + x**2 + y**2)
+
+
+def test_a_convolution_sees_the_variables_that_a_function_reads(monkeypatch):
+    fft = dops.FFT2D(make_mesh((2,)), shape=(4, 4), real=True, box=dops.Box((1.0, 1.0)))
+    u, results = random_field((4, 4)), []
+    for strength in (1.0, 3.0):
+        monkeypatch.setitem(globals(), "STRENGTH", strength)
+        results.append(np.asarray(spectral.Convolution(fft, values)(u)))
+    assert_close(results[1], 3 * results[0])
