@@ -4,9 +4,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from .._common.box import Box
 from .._core.window import Window
 from .._operator.fft import FFT
+from ..spectral import _vector
 from ._deposit import deposited, weights_of
 from ._home import Home
 from ._modes import Deconvolution, Interlacing
@@ -36,7 +36,6 @@ def contrast(home: Home, window: WindowName | Window, p: Particles, weights: Arr
 def shot_noise(home: Home, p: Particles, weights: Array | None) -> Array:
     """Return the power spectrum of particles at random. See `ParticleMesh.shot_noise`."""
     weights = in_use(home, p, weights_of(p, weights))
-    volume = jnp.asarray(Box(home.decomposition.box_lengths).volume, weights.dtype)
     caller = home.decomposition.backend.caller()
     shares = weights / summed(home, p, weights, caller)  # Squares of weights could overflow, or be zero.
-    return volume * summed(home, p, shares**2, caller)
+    return _vector.times_each(home.decomposition.box_lengths, summed(home, p, shares**2, caller))

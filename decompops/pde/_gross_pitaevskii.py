@@ -1,6 +1,5 @@
 """The Gross–Pitaevskii equation."""
 
-import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -79,7 +78,7 @@ class GrossPitaevskii(AbstractEquation):
 
     def particles(self, u: Inexact[Array, "*spectrum"]) -> Float[Array, "*batch"]:
         """Return the number of particles `∫|ψ|²` of a state: a real array of shape `(*batch,)`."""
-        return mean_square(self.transform, u) * self._volume(u)
+        return _vector.times_each(self.fft.box_lengths, mean_square(self.transform, u))
 
     def energies(self, u: Inexact[Array, "*spectrum"], t: Time = 0.0, args: Any = None) -> Float[Array, "*batch three"]:
         """Return the kinetic energy, the potential energy and the energy of the interaction of a state.
@@ -97,10 +96,7 @@ class GrossPitaevskii(AbstractEquation):
         kinetic = mean_square(self.transform, _vector.times(_vector.length(self.wavenumbers(u)), u)) / 2
         trapped = self.products.volume_mean(_vector.times(self._potential(t, args, density), density))
         repelled = self.products.volume_mean(density**2) * _vector.cast(self.interaction, u) / 2
-        return jnp.stack([kinetic, trapped, repelled], axis=-1) * self._volume(u)
-
-    def _volume(self, like: Array) -> Array:
-        return math.prod((_vector.cast(length, like) for length in self.fft.box_lengths), start=_vector.cast(1, like))
+        return _vector.times_each(self.fft.box_lengths, jnp.stack([kinetic, trapped, repelled], axis=-1))
 
     def _potential(self, t: Time, args: Any, like: Array) -> Array:
         potential = self.potential(t, args) if callable(self.potential) else self.potential

@@ -20,8 +20,8 @@ from .._common.sharding import mesh_in_context
 from .._core.layout import check_global
 from .._operator.transform import AbstractTransform
 from . import _vector
-from ._check import check_fft, check_periodic, check_real
-from ._shells import check_edges, modes_of, rounded_down, shell_sums, statistics_transform, transformed_box
+from ._check import check_fft, check_periodic, check_real, of_transformed
+from ._shells import check_edges, modes_of, rounded_down, shell_sums, statistics_transform
 from ._spectra import real_product
 
 
@@ -139,8 +139,8 @@ def _bispectrum(
     share = jnp.where(number == 0, 0, 1 / jnp.maximum(number, 1))  # The sums over no triangles are rounding errors.
     mean = _vector.times(share, jnp.moveaxis(totals, 0, -2)[..., *places])
     shells = np.array(triangles, np.int32)
-    volume = jnp.asarray(transformed_box(fft).volume, dtype)
-    return Bispectrum((distances / jnp.maximum(modes, 1))[shells], mean * volume**2, number, jnp.asarray(shells))
+    found = _vector.times_each(2 * of_transformed(fft, fft.box_lengths), mean)
+    return Bispectrum((distances / jnp.maximum(modes, 1))[shells], found, number, jnp.asarray(shells))
 
 
 def _low_modes(fft: AbstractTransform, highest: float) -> tuple[AbstractTransform, AbstractTransform]:

@@ -73,15 +73,21 @@ def check_periodic(fft: AbstractTransform, instead: str = "") -> None:
 
 
 def checked_wavenumbers(fft: AbstractTransform, dtype: Any, *, nyquist: bool = True) -> Wavenumbers:
-    """Return the wavenumbers of `fft`.
+    """Return the wavenumbers of `fft`. Raises the error of `check_squares`."""
+    kept = fft.modes or check_fft(fft)
+    check_squares(*(of_transformed(fft, values) for values in (fft.bases, kept, fft.box_lengths)), dtype)
+    return fft.wavenumbers(dtype=dtype, nyquist=nyquist)
 
-    Raises `ValueError` if the square of one is no normal number of `dtype`. It would be zero, like that of the mean, or
-    infinite.
+
+def check_squares(bases: Sequence[AbstractBasis], sizes: Sequence[int], lengths: Sequence[Any], dtype: Any) -> None:
+    """Raise `ValueError` if the square of a wavenumber is no normal number of `dtype`.
+
+    It would be zero, like that of the mean, or infinite.
     """
-    limits, kept = jnp.finfo(dtype), fft.modes or check_fft(fft)
-    smallest, largest = math.sqrt(float(limits.tiny)), math.sqrt(float(limits.max) / len(kept))
-    for axis in fft.transformed:
-        length, waves = fft.box_lengths[axis], np.abs(fft.bases[axis].wavenumbers(kept[axis]))
+    limits = jnp.finfo(dtype)
+    smallest, largest = math.sqrt(float(limits.tiny)), math.sqrt(float(limits.max) / max(len(sizes), 1))
+    for basis, n, length in zip(bases, sizes, lengths):
+        waves = np.abs(basis.wavenumbers(n))
         if isinstance(length, Tracer) or not waves.any():
             continue
         least, most = waves.max() / largest, waves[waves > 0].min() / smallest
@@ -90,7 +96,6 @@ def checked_wavenumbers(fft: AbstractTransform, dtype: Any, *, nyquist: bool = T
                 f"`box` must have lengths between {least:.1g} and {most:.1g} in {np.dtype(dtype)}; got {length}. "
                 "Choose another unit of length, or 64-bit numbers."
             )
-    return fft.wavenumbers(dtype=dtype, nyquist=nyquist)
 
 
 def points_of_others(fft: AbstractTransform) -> int:

@@ -23,7 +23,9 @@ from .._common.sharding import axes_to_map, map_blocks
 from .._operator.transform import coordinates_along
 from .._plan.doubled import lines_plan
 from .._plan.route import divided_blocks
+from . import _vector
 from ._bessel import above, below, j0, j1, k0, k1, polynomial, without_pole
+from ._check import check_squares
 from ._kernel_lines import KernelLines, mirrored
 from ._kernel_pieces import free_axis, in_pieces
 from ._kernels import AbstractKernel
@@ -76,6 +78,7 @@ class AbstractGreen(AbstractKernel):
         if not 1 <= len(grid.open) <= 3:
             raise ValueError(f"`open` must name one to three axes for this kernel; got {grid.open}.")
         _check_resonance(self.resonance, grid, lengths)
+        check_squares(grid.bases, grid.decomposition.shape, lengths, dtype)  # Squares of distances are used, too.
         lengths = [length if isinstance(length, float) else jnp.asarray(length, dtype) for length in lengths]
         components, target = self.odd_axes(len(lengths)), grid.plans.inner.target
         lead = () if len(components) == 1 else (len(components),)
@@ -156,10 +159,11 @@ class AbstractGreen(AbstractKernel):
                 values = jnp.where(functools.reduce(operator.and_, fits), values, jnp.nan)
         elif odd in grid.open:
             function = functools.partial(self.sampled, periodic=periodic, spacing=spacing)
-            _, slope = jax.jvp(function, (squared,), (jnp.ones_like(squared),))
-            values = 2 * coordinates[odd] * slope * math.prod(spacing, start=1.0)
+            # The slope by the squared distance may leave the range of floats, so the tangent has some of its factors.
+            tangent = jnp.broadcast_to(2 * coordinates[odd] * spacing[0], squared.shape)
+            values = _vector.times_each(spacing[1:], jax.jvp(function, (squared,), (tangent,))[1])
         else:
-            values = self.sampled(squared, periodic, spacing) * math.prod(spacing, start=1.0)
+            values = _vector.times_each(spacing, self.sampled(squared, periodic, spacing))
         if odd is not None and (self.method == "truncated" or odd not in grid.open):
             values = values * coordinate(odd, nyquist=False)
         return values
@@ -275,12 +279,12 @@ def screened_values(squared: Array, q: Array, spacing: Sequence[Number]) -> Arra
 
 def mean_of_inverse(sides: Sequence[Number]) -> Number:
     """Return the mean of 1/r over a box with these sides, with r the distance from its centre."""
-    a, b, c = (side / 2 for side in sides)
+    a, b, c = (side / sides[0] for side in sides)  # The cubes of short or long sides leave the range of floats.
     r = jnp.sqrt(a * a + b * b + c * c)
     total = 0
     for x, y, z in ((a, b, c), (b, c, a), (c, a, b)):
         total += y * z * jnp.arcsinh(x / jnp.sqrt(y * y + z * z)) - x * x / 2 * jnp.arctan(y * z / (x * r))
-    return total / (a * b * c)
+    return 2 * total / (a * b * c) / sides[0]
 
 
 def mean_of_logarithm(sides: Sequence[Number]) -> Number:

@@ -1,7 +1,6 @@
 """Kernels of convolutions in open space, given by their values or by their symbol."""
 
 import abc
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -111,8 +110,8 @@ class KernelValues(AbstractKernel):
         if grid.real and jnp.iscomplexobj(values):
             raise TypeError("`kernel` must be real for real fields; got complex values. Build `fft` with `real=False`.")
         values = values if jnp.issubdtype(values.dtype, jnp.inexact) else values.astype(dtype)
-        volume = math.prod((length / n for length, n in zip(lengths, grid.decomposition.shape)), start=1.0)
-        return grid.planned(plan)(_vector.times(jnp.asarray(volume), values))
+        spacing = [length / n for length, n in zip(lengths, grid.decomposition.shape)]
+        return grid.planned(plan)(_vector.times_each(spacing, values))
 
 
 def as_kernel(kernel: Any) -> AbstractKernel:

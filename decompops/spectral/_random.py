@@ -1,7 +1,6 @@
 """Random fields: white noise, and Gaussian random fields with a given power spectrum."""
 
 import functools
-import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +24,7 @@ from .._operator.fft import FFT
 from .._operator.transform import real_dtype
 from ._check import check_fft, check_periodic, of_transformed
 from ._filter import IsotropicFilter
-from ._shells import first_cell, transformed_box
+from ._shells import first_cell
 
 
 class GaussianRandomField(eqx.Module):
@@ -60,8 +59,8 @@ class GaussianRandomField(eqx.Module):
             raise TypeError(f"`power` must be a function of |k|; got {power!r}.")
         shape = check_fft(fft, real=True)
         check_periodic(fft, " Between walls, apply an `IsotropicFilter` to `white_noise`.")
-        amplitude = _Amplitude(power, transformed_box(fft), math.prod(of_transformed(fft, shape)))
-        self.colour = IsotropicFilter(fft, amplitude)
+        spacing = tuple(length / n for length, n in zip(fft.box_lengths, shape))
+        self.colour = IsotropicFilter(fft, _Amplitude(power, Box(of_transformed(fft, spacing))))
 
     def __call__(self, key: Key[Array, ""] | UInt32[Array, "_"], *, dtype: Any = None) -> Float[Array, "*field"]:
         """Return one field.
@@ -81,12 +80,13 @@ class _Amplitude(eqx.Module):
     """The factors that turn white noise into a random field, as a function of |k|."""
 
     power: Callable
-    box: Box
-    cells: int = eqx.field(static=True)
+    cell: Box
 
     def __call__(self, k: Array) -> Array:
-        density = jnp.asarray(float(self.cells) / self.box.volume, k.dtype)
-        variance = jnp.where(k == 0, 0, self.power(jnp.where(k == 0, 1, k)) * density)
+        power = self.power(jnp.where(k == 0, 1, k))
+        # In single precision, the volume of a cell may be zero or infinite where the variance is not.
+        spacing = [jnp.asarray(length, k.dtype) for length in self.cell.lengths]
+        variance = jnp.where(k == 0, 0, functools.reduce(operator.truediv, spacing, power))
         # The square root has an infinite derivative at zero. So the derivative is set to zero for modes without power.
         return jnp.where(variance == 0, 0, jnp.sqrt(jnp.where(variance == 0, 1, variance)))
 

@@ -19,14 +19,13 @@ from jax.sharding import PartitionSpec
 from .._basis.base import AbstractBasis
 from .._common import compat
 from .._common.blocks import Blocks, axis_names, flat_names
-from .._common.box import Box
 from .._common.sharding import manual_axes, map_blocks
 from .._common.typed import batch_in_type
 from .._core.block_reduction import BlockReduction
 from .._core.decomposition import Decomposition
 from .._operator.transform import AbstractTransform
 from . import _vector
-from ._check import check_fft, checked_wavenumbers, of_transformed
+from ._check import check_fft, checked_wavenumbers
 from ._mean_square import square_weights
 from ._modes import inner_transform
 
@@ -216,11 +215,6 @@ def first_cell(blocks: Blocks, axis: int) -> Array | int:
     """Return the number of the first cell of a block along a grid axis, inside a `shard_map`."""
     name = blocks.names[axis]
     return 0 if name is None else blocks.core(axis) * jax.lax.axis_index(name)
-
-
-def transformed_box(fft: AbstractTransform) -> Box:
-    """Return the box of the axes that `fft` transforms."""
-    return Box(of_transformed(fft, fft.box_lengths))
 
 
 def summed_over_grid(

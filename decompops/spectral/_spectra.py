@@ -14,6 +14,7 @@ from .._basis.cosine import AbstractSeries
 from .._basis.fourier import Fourier
 from .._basis.points import Points
 from .._common.blocks import axis_names
+from .._common.box import Number
 from .._common.broadcast import aligned
 from .._common.check import check_axis
 from .._common.host import device_array
@@ -27,7 +28,6 @@ from ._shells import (
     shell_sums,
     statistics_transform,
     step_along,
-    transformed_box,
     wavenumber_bounds,
 )
 
@@ -316,7 +316,7 @@ def shell_means(fft: AbstractTransform, product: Array, bounds: tuple[float, ...
     if options.get("across") is not None:
         k, modes = k[0], modes[0]  # All planes have the same modes.
     mean = 1 / jnp.maximum(modes, 1)
-    return PowerSpectrum(k * mean, _vector.times(mean * _volume(fft, modes.dtype), total), modes)
+    return PowerSpectrum(k * mean, _vector.times_each(_periods(fft), _vector.times(mean, total)), modes)
 
 
 def _legendre(orders: tuple[int, ...], k: Coordinates, axis: int) -> list[Array]:
@@ -341,10 +341,9 @@ def _energy_spectrum(fft: AbstractTransform, u: Array, bounds: tuple[float, ...]
     )
 
 
-def _volume(fft: AbstractTransform, dtype: Any) -> Array:
-    """Return the volume of one period of a field of `fft`, along the axes that `fft` transforms."""
+def _periods(fft: AbstractTransform) -> list[Number]:
+    """Return the length of one period of a field of `fft`, along each axis that `fft` transforms."""
     # Modes have the distance `step` along an axis of length one. So a field that continues beyond its walls repeats
     # itself at the distance `2π / step`.
-    along = zip(of_transformed(fft, fft.bases), of_transformed(fft, check_fft(fft)))
-    periods = math.prod(2 * math.pi / step_along(basis, n) for basis, n in along)
-    return jnp.asarray(transformed_box(fft).volume * periods, dtype)
+    along = zip(*(of_transformed(fft, values) for values in (fft.box_lengths, fft.bases, check_fft(fft))))
+    return [length * (2 * math.pi / step_along(basis, n)) for length, basis, n in along]

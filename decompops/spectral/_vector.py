@@ -84,6 +84,14 @@ def times(factor: Array, spectrum: Array) -> Array:
     return lax.complex(factor * spectrum.real, factor * spectrum.imag)
 
 
+def times_each(factors: Iterable[Any], values: Array) -> Array:
+    """Return `values` times all `factors`, which are real numbers such as the lengths of a box, one after the other.
+
+    In single precision, the product of the lengths, a volume, may be zero or infinite where the result is not.
+    """
+    return functools.reduce(lambda product, factor: times(jnp.asarray(factor), product), factors, values)
+
+
 def times_unit(unit: complex | float, factor: Array, spectrum: Array) -> Array:
     """Return `unit * factor * spectrum`, for a real `factor` and a `unit` that is ±1 or ±i."""
     if not complex(unit).imag:

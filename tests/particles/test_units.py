@@ -39,6 +39,11 @@ def test_shot_noise_does_not_depend_on_the_unit_of_mass(weight):
     assert_close(pm.shot_noise(p, p["w"]), 1 / 50, 1e-5)
 
 
+def test_shot_noise_fits_where_the_volume_does_not():
+    pm = mesh_of_box(1e13)
+    assert_close(np.asarray(pm.shot_noise(pm.place(PLACES * np.float32(1e13))), float) / 1e39, np.array(1 / 50), 1e-5)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, "bfloat16", np.int32])
 def test_means_of_many_numbers(dtype):
     pm = mesh_of_box(1.0)

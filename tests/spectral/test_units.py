@@ -1,6 +1,7 @@
 """Boxes in units of length that make squares of wavenumbers too small or too large for single precision."""
 
 import decompops as dops
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ USES = {
     "energy_spectrum": lambda fft, f: spectral.energy_spectrum(fft, jnp.stack([f, f])),
     "correlation_function": lambda fft, f: spectral.correlation_function(fft, f),
     "turbulence_scales": lambda fft, f: spectral.turbulence_scales(fft, jnp.stack([f, f]), 0.1),
+    "Convolution": lambda fft, f: spectral.Convolution(fft, spectral.PoissonKernel())(f),
     "NavierStokes": lambda fft, f: rate(pde.NavierStokes(fft, 0.1), jnp.stack([f, f])),
 }
 
@@ -38,8 +40,11 @@ USES = {
 @pytest.mark.parametrize("name", USES)
 @pytest.mark.parametrize("length", [3e21, 1e20, 1e-19])
 def test_they_are_refused(name, length):
-    with pytest.raises(
-        ValueError, match=r"^`box` must have lengths between .* and .* in float32; got .* Choose another"
+    with (
+        jax.enable_x64(False),
+        pytest.raises(
+            ValueError, match=r"^`box` must have lengths between .* and .* in float32; got .* Choose another"
+        ),
     ):
         USES[name](transform(length), jnp.asarray(wave(np.float32)))
 
@@ -67,3 +72,67 @@ def test_statistics_without_powers_of_the_volume(length):
     assert_close(spectrum.energy / length, np.asarray(expected.energy), 1e-5)
     assert_close(scales.kolmogorov_scale / length, np.asarray(known.kolmogorov_scale), 1e-5)
     assert_close(scales.taylor_scale / length, np.asarray(known.taylor_scale), 1e-5)
+
+
+def kernel_of_distance(length):
+    return lambda x, y, z: 1 / jnp.sqrt(x * x + y * y + z * z + (0.1 * length) ** 2)
+
+
+def ground(fft):
+    return pde.GrossPitaevskii(fft.replace(real=False), 1.0)
+
+
+def convolution(kernel, *, real=True, scale=2):
+    """Return a function of a transform, a field and the length of the box, whose results have no unit."""
+
+    def apply(fft, u, length):
+        fft = fft if real else fft.replace(real=False)
+        field = jnp.stack([u, 2 * u, -u]) if kernel is spectral.BiotSavartKernel else u
+        made = kernel(length) if callable(kernel) and not isinstance(kernel, type) else kernel("sampled")
+        return spectral.Convolution(fft, made)(field if real else field.astype(complex)) / length**scale
+
+    return apply
+
+
+# Each of them multiplies by a volume. Its result is about one for the field u and a box of any length.
+VOLUMES = {
+    "Poisson": convolution(spectral.PoissonKernel),
+    "Yukawa": convolution(lambda length: spectral.YukawaKernel(3 / length, "sampled")),
+    "Helmholtz": convolution(lambda length: spectral.HelmholtzKernel(3 / length, "sampled"), real=False),
+    "BiotSavart": convolution(spectral.BiotSavartKernel, scale=1),
+    "KernelValues": convolution(kernel_of_distance),
+    "power": lambda fft, u, length: spectral.power_spectrum(fft, u / length).power / length,
+    "multipoles": lambda fft, u, length: spectral.power_multipoles(fft, u / length).power / length,
+    "random": lambda fft, u, length: (
+        length * spectral.GaussianRandomField(fft, lambda k: length / (1 + (k * length) ** 2))(jax.random.key(0))
+    ),
+    "particles": lambda fft, u, length: ground(fft).particles(ground(fft).state((u / length).astype(complex))) / length,
+    "energies": lambda fft, u, length: (
+        ground(fft).energies(ground(fft).state((u / np.sqrt(length)).astype(complex)))[1:] / length
+    ),
+}
+
+
+@pytest.mark.parametrize("length", [1e-13, 1e13])
+@pytest.mark.parametrize("name", VOLUMES)
+def test_results_fit_where_the_volume_does_not(name, length):
+    u = np.random.default_rng(3).normal(size=(4, 4, 4)).astype(np.float32)
+
+    def result(length):
+        fft = dops.FFT3D(make_mesh((2,)), shape=u.shape, real=True, box=dops.Box((length, 1.5 * length, length)))
+        return np.asarray(VOLUMES[name](fft, u, length))
+
+    with jax.enable_x64(False):
+        assert_close(result(length), result(1.0), 1e-4)
+
+
+@pytest.mark.parametrize("length", [1e-7, 1e7])
+def test_bispectra_fit_where_the_square_of_the_volume_does_not(length):
+    u = np.random.default_rng(3).normal(size=(6, 6, 6)).astype(np.float32)
+
+    def result(length):
+        fft = dops.FFT3D(make_mesh((2,)), shape=u.shape, real=True, box=dops.Box(length))
+        edges = np.array([0.5, 1.5, 2.5]) * 2 * np.pi / length
+        return np.asarray(spectral.bispectrum(fft, u / np.float32(length), edges).bispectrum, float) / length**3
+
+    assert_close(result(length), result(1.0), 1e-4)
