@@ -171,9 +171,8 @@ def _checked_triangles(triangles: Any, bounds: tuple[float, ...]) -> tuple[Trian
     shells = len(bounds) - 1
 
     def closes(triangle: Triangle) -> bool:
-        # The longest side is shorter than the sum of the two others.
-        upper = sum(bounds[i + 1] for i in triangle)
-        return all(bounds[i] < upper - bounds[i + 1] for i in triangle)
+        # The longest side is shorter than the sum of the two others. The last bound may be infinite.
+        return all(bounds[a] < bounds[b + 1] + bounds[c + 1] for a, b, c in itertools.permutations(triangle))
 
     if triangles is None:
         found = filter(closes, itertools.combinations_with_replacement(range(shells), 3))

@@ -178,10 +178,14 @@ def wavenumber_bounds(fft: AbstractTransform, edges: Any, *, complete: bool = Fa
     """Return the bounds of shells of |k|, which are `edges` unless these are `None`.
 
     By default, the shells are centred on the multiples of the smallest wavenumber, from the first up to the smallest
-    Nyquist wavenumber. If `complete`, they begin at zero, and every mode has a shell.
+    Nyquist wavenumber. If `complete`, for densities, they begin at zero, and every mode has a shell; `edges` must then
+    be finite.
     """
     if edges is not None:
-        return check_edges(edges)
+        bounds = check_edges(edges)
+        if complete and not all(map(math.isfinite, bounds)):
+            raise ValueError(f"`edges` must be finite, because energies are divided by the widths; got {edges!r}.")
+        return bounds
     sizes, lengths = fft.modes or check_fft(fft), known_lengths(fft)
     # The only wavenumber along an axis of one cell is zero, so such axes do not count.
     axes = [i for i in fft.transformed if sizes[i] > 1] or fft.transformed

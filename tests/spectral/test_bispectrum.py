@@ -49,6 +49,7 @@ CASES = [
     ((9, 6, 7), (8,), "explicit", False, (0.5, 1.3, 2.6, 4.5)),  # Nyquist wavenumbers from 3.1 to 5.7.
     ((16, 15), (4,), "auto", True, (0.5, 1.9, 3.0, 4.9)),
     ((15,), (1,), "auto", True, (0.5, 1.5, 3.0, 5.5)),
+    ((6, 7), (4,), "auto", True, (0.5, 1.9, np.inf)),
 ]
 
 

@@ -180,6 +180,8 @@ BAD = [
     (lambda s, f, u: s.cross_spectrum(f, u, u[..., 1:]), r"`x` must have shape .*; got \(4, 4, 3\)"),
     (lambda s, f, u: s.energy_spectrum(f, u), r"`u` must have an axis of components .*pass `u\[None\]`"),
     (lambda s, f, u: s.cross_spectrum(f, u, u, edges=(1, 1)), "`edges` must be two or more increasing numbers"),
+    (lambda s, f, u: s.energy_spectrum(f, u[None], edges=(0, np.inf)), r"`edges` must be finite, .*; got \(0, inf\)"),
+    (lambda s, f, u: s.energy_transfer(f, np.stack(3 * [u]), edges=(0, np.inf)), "`edges` must be finite, because"),
     (lambda s, f, u: s.energy_spectrum(f.decomposition, u), "`fft` must be an `FFT` or a `Transform`"),
 ]
 
