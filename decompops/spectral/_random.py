@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax.core import Tracer
 from jax.sharding import PartitionSpec
 from jaxtyping import Float, Key, UInt32
@@ -85,7 +85,7 @@ class _Amplitude(eqx.Module):
     def __call__(self, k: Array) -> Array:
         power = self.power(jnp.where(k == 0, 1, k))
         # In single precision, the volume of a cell may be zero or infinite where the variance is not.
-        spacing = [jnp.asarray(length, k.dtype) for length in self.cell.lengths]
+        spacing = [lax.optimization_barrier(jnp.asarray(length, k.dtype)) for length in self.cell.lengths]
         variance = jnp.where(k == 0, 0, functools.reduce(operator.truediv, spacing, power))
         # The square root has an infinite derivative at zero. So the derivative is set to zero for modes without power.
         return jnp.where(variance == 0, 0, jnp.sqrt(jnp.where(variance == 0, 1, variance)))

@@ -89,7 +89,9 @@ def times_each(factors: Iterable[Any], values: Array) -> Array:
 
     In single precision, the product of the lengths, a volume, may be zero or infinite where the result is not.
     """
-    return functools.reduce(lambda product, factor: times(jnp.asarray(factor), product), factors, values)
+    # Without the barrier, XLA may multiply constant factors first.
+    opaque = (lax.optimization_barrier(jnp.asarray(factor)) for factor in factors)
+    return functools.reduce(lambda product, factor: times(factor, product), opaque, values)
 
 
 def times_unit(unit: complex | float, factor: Array, spectrum: Array) -> Array:
