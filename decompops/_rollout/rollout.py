@@ -1,5 +1,6 @@
 """The rollout of many steps in one program, which JAX can differentiate."""
 
+import logging
 import math
 import sys
 from collections.abc import Callable
@@ -13,6 +14,9 @@ from jax import Array
 from .._common.check import check_count
 from .checkpointing import Chain, Placement, checkpointed
 from .memory import Budget, best_plan, check_budget
+
+
+_logger = logging.getLogger(__name__)
 
 
 class Options(NamedTuple):
@@ -39,6 +43,8 @@ def check_options(steps: Any, *, every: Any, observe: Any, progress: Any, keep: 
         raise ValueError(f"`every` must divide the {steps} steps; got {every}.")
     if not (observe is None or callable(observe)):
         raise TypeError(f"`observe` must be a function of (t, u) or None; got {observe!r}.")
+    if not (callable(progress) or isinstance(progress, bool)):
+        raise TypeError(f"`progress` must be True, False or a function of (done, steps); got {progress!r}.")
     report = _print_progress if progress is True else progress or None
     if observe is None and report is None:
         every = steps
@@ -64,7 +70,7 @@ def roll_out(
 
     def tell(n: Array) -> None:
         if options.report is not None:
-            jax.debug.callback(options.report, n * options.every, options.steps)
+            jax.debug.callback(partial(_call, options.report), n * options.every, options.steps)
 
     if options.memory is None:
         return _in_chunks(step, result, tell, first, options.steps, options.every)
@@ -136,6 +142,14 @@ def _in_chunks(
 def _near_root(steps: int) -> int:
     """Return the largest divisor of `steps` that is at most `sqrt(steps)`."""
     return max(n for n in range(1, math.isqrt(steps) + 1) if steps % n == 0)
+
+
+def _call(report: Callable, done: Any, steps: Any) -> None:
+    """Call `report`, and log its errors. An error would end the program of one device, and all others would wait."""
+    try:
+        report(done, steps)
+    except BaseException:
+        _logger.exception("`progress` has raised an error. The rollout goes on.")
 
 
 def _print_progress(done: Any, steps: Any) -> None:

@@ -113,7 +113,8 @@ class AbstractIntegrator(eqx.Module):
         - `observe`: a function `(t, u)` of the time t and the state u. `rollout` returns the results of this function.
             The program is compiled again if `observe` is a new function object.
         - `progress`: a function `(done, steps)` that is called on each host with the number of steps done and the
-            number of all steps; or `True` to print both numbers.
+            number of all steps; or `True` to print both numbers. If it raises an error, the error is logged, and the
+            rollout goes on.
         - `keep`: the scratch memory that a reverse-mode derivative may take on each device: a number of states, or a
             number of bytes such as "1.5 GiB". One or two small programs are compiled to measure the memory of a step.
             The derivative recomputes blocks of steps. The number of steps in a block divides `every`, or `steps` if

@@ -46,6 +46,23 @@ def test_rollout_is_step_after_step(capfd):
     assert capfd.readouterr().err.endswith("1 of 1 steps\n")
 
 
+@pytest.mark.parametrize("error", [KeyError, SystemExit])
+@pytest.mark.parametrize("options", [{}, {"keep": 60}])
+def test_an_error_of_progress_does_not_stop_the_devices(caplog, error, options):
+    """An error inside the program would leave the other devices waiting for the exchange of one device."""
+
+    def fail(done, steps):
+        raise error(f"at {done} of {steps}")
+
+    solver, u = chaos(sizes=(2, 2))
+    last, _ = solver.rollout(u, 4, every=2, progress=fail, **options)
+    jax.effects_barrier()
+    assert_close(last, solver.rollout(u, 4)[0])
+    logged = [(record.getMessage(), str(record.exc_info[1])) for record in caplog.records]
+    text = "`progress` has raised an error. The rollout goes on."
+    assert sorted(logged) == [(text, str(error(f"at {n} of 4"))) for n in (2, 4)]
+
+
 def first_order(equation, dt):
     return pde.ETDRK(equation, dt, 1)
 
@@ -230,3 +247,10 @@ def test_a_rollout_that_ends_in_nan_warns(make, kind):
     assert not np.isfinite(np.asarray(last)).all()
     jax.jit(lambda u: solver.rollout(u, 40)[0])(u)  # Traced code cannot warn. A warning would be an error here.
     solver.rollout(0 * u, 40)
+
+
+def test_progress_must_be_a_function_or_a_flag(plain):
+    fft = plain.FFT(make_mesh((1,)), shape=(8,), real=True)
+    solver = plain.pde.ETDRK(plain.pde.Diffusion(fft, 0.1), 0.1)
+    with pytest.raises(TypeError, match=r"`progress` must be True, False or a function of \(done, steps\); got 3"):
+        solver.rollout(solver.equation.state(np.ones(8)), 2, progress=3)
