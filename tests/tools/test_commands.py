@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import jax
 import pytest
 from decompops.tools import cli as cli
 from decompops.tools.bench import run as bench
@@ -109,6 +110,13 @@ def test_a_platform_that_does_not_start_is_named(monkeypatch):
         assert (done.returncode, done.stdout) == (1, "")
         (line,) = done.stderr.splitlines()
         assert "JAX cannot start on 'smoke'" in line
+
+    def without_cuda(platform):
+        raise AssertionError
+
+    monkeypatch.setattr(jax, "devices", without_cuda)
+    with pytest.raises(SystemExit, match=r"on 'smoke': AssertionError\(\)\. Install JAX for this platform: https:"):
+        cli.main(["info"])
 
 
 def test_missing_packages_are_named(capsys, monkeypatch):

@@ -96,7 +96,9 @@ def jax_devices(platform: str | None = None) -> list:
         return jax.devices(platform)
     except Exception as error:  # For a platform that does not start, JAX raises RuntimeError, AssertionError or others.
         chosen = platform or os.environ.get("JAX_PLATFORMS")
-        reason = str(error).strip().partition("\n")[0] or repr(error)
+        # Without the package for CUDA, JAX raises an `AssertionError` that says nothing.
+        absent = f"{error!r}. Install JAX for this platform: https://docs.jax.dev/en/latest/installation.html"
+        reason = str(error).strip().partition("\n")[0] or absent
         sys.exit(f"decompops: JAX cannot start{f' on {chosen!r}' if chosen else ''}: {reason}")
 
 
