@@ -74,8 +74,8 @@ def check_periodic(fft: AbstractTransform, instead: str = "") -> None:
 
 def checked_wavenumbers(fft: AbstractTransform, dtype: Any, *, nyquist: bool = True) -> Wavenumbers:
     """Return the wavenumbers of `fft`. Raises the error of `check_squares`."""
-    kept = fft.modes or check_fft(fft)
-    check_squares(*(of_transformed(fft, values) for values in (fft.bases, kept, fft.box_lengths)), dtype)
+    bases, kept = of_transformed(fft, fft.bases), of_transformed(fft, fft.modes or check_fft(fft))
+    check_squares(bases, kept, of_transformed(fft, fft.box_lengths), dtype)
     return fft.wavenumbers(dtype=dtype, nyquist=nyquist)
 
 

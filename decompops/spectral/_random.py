@@ -3,7 +3,7 @@
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -85,7 +85,7 @@ class _Amplitude(eqx.Module):
     def __call__(self, k: Array) -> Array:
         power = self.power(jnp.where(k == 0, 1, k))
         # In single precision, the volume of a cell may be zero or infinite where the variance is not.
-        spacing = [lax.optimization_barrier(jnp.asarray(length, k.dtype)) for length in self.cell.lengths]
+        spacing = [lax.optimization_barrier(jnp.asarray(length, k.dtype)) for length in cast(tuple, self.cell.lengths)]
         variance = jnp.where(k == 0, 0, functools.reduce(operator.truediv, spacing, power))
         # The square root has an infinite derivative at zero. So the derivative is set to zero for modes without power.
         return jnp.where(variance == 0, 0, jnp.sqrt(jnp.where(variance == 0, 1, variance)))
