@@ -37,7 +37,10 @@ def exchange_numbers(mesh: Mesh, *numbers: int) -> dict[int, tuple[int, ...]]:
 
 
 def agreed_array(mesh: Mesh | AbstractMesh, array: Any, where: Any, name: str) -> np.ndarray:
-    """Return a host array. Raises `ValueError` on every process if one cannot take it, or if they do not agree."""
+    """Return an array on the host, in a dtype that JAX has.
+
+    Raises `ValueError` on every process if one of them refuses its array, or for the reasons of `check_agreement`.
+    """
     with raised_by_all_of(mesh):
         array = fitting(host_array(array, "array"), "array")
     check_agreement(mesh, array, where, name)
@@ -45,9 +48,11 @@ def agreed_array(mesh: Mesh | AbstractMesh, array: Any, where: Any, name: str) -
 
 
 def check_agreement(mesh: Mesh | AbstractMesh, array: np.ndarray, where: Any, name: str) -> None:
-    """Raise `ValueError` on every process of the mesh if shapes, dtypes or `where` differ between processes.
+    """Raise `ValueError` on every process of the mesh if the processes pass arrays of different shapes or dtypes.
 
-    Otherwise the processes would run different programs, which would hang, abort, or continue with missing data.
+    `where` says where the array belongs, such as a pencil or a layout, and must be the same, too. Errors call it
+    `name`. Otherwise the processes would run different programs, which would hang, abort, or continue with missing
+    data.
     """
     if isinstance(mesh, AbstractMesh):
         return

@@ -52,7 +52,7 @@ def _unravel(
     return cleared(_in_blocks(vector, mesh, spec, local), blocks.true_shape)
 
 
-# Without `jit`, each eager call would compile its `shard_map` again.
+# Outside of `jit`, JAX compiles a `shard_map` again in each call.
 @functools.partial(jax.jit, static_argnames=("mesh", "spec"), inline=True)
 def _in_line(field: Array, mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> Array:
     return map_blocks(jnp.ravel, mesh, axes_to_map(mesh, spec), spec, _flat(spec))(field)

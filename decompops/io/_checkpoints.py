@@ -152,7 +152,7 @@ class Checkpoints:
                     raise ValueError(
                         f"`tree` must have arrays with elements; got shape {shape} for {name}. Leave it out."
                     )
-        # Numbers may have other values on other processes. The checkpoint gets those of the first process.
+        # The processes may pass different values of a number. The checkpoint gets the value of the first process.
         same = {name: [leaf.is_sharded, {**leaf.facts, "value": None}] for name, leaf in leaves.items()}
         check_same(
             of_each_process(checksum_of_json([step, same, description])),

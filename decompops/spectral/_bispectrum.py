@@ -171,7 +171,8 @@ def _checked_triangles(triangles: Any, bounds: tuple[float, ...]) -> tuple[Trian
     shells = len(bounds) - 1
 
     def closes(triangle: Triangle) -> bool:
-        # The longest side is shorter than the sum of the two others. The last bound may be infinite.
+        # Each side of a triangle is shorter than the two others together, and may have any length in its shell. No
+        # bound is subtracted, because the last one may be infinite.
         return all(bounds[a] < bounds[b + 1] + bounds[c + 1] for a, b, c in itertools.permutations(triangle))
 
     if triangles is None:

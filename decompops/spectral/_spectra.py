@@ -196,7 +196,7 @@ def energy_spectrum(
 
     **Returns:** an `EnergySpectrum`.
 
-    **Raises:** the errors of `power_spectrum`; `ValueError` if u has no axis of components, or if `edges` are infinite.
+    **Raises:** the errors of `power_spectrum`; `ValueError` if u has no axis of components, or if an edge is infinite.
     """
     fft, u = transform_of_modes(fft), device_array(u)
     if u.ndim <= fft.decomposition.ndim:

@@ -85,7 +85,7 @@ def times(factor: Array, spectrum: Array) -> Array:
 
 
 def times_each(factors: Iterable[Any], values: Array) -> Array:
-    """Return `values` times all `factors`, which are real numbers such as the lengths of a box, one after the other.
+    """Multiply `values` by one of the `factors` after the other. These are real numbers, such as the lengths of a box.
 
     In single precision, the product of the lengths, a volume, may be zero or infinite where the result is not.
     """
