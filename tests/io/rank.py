@@ -27,6 +27,11 @@ SHAPE = (16, 16, 16)
 U = np.random.default_rng(0).integers(2**32, size=SHAPE, dtype=np.uint32)  # Random bits cannot be compressed.
 
 
+def say(text: object) -> None:
+    """Print a line that test_processes.py can tell from what libraries print."""
+    print(f"> {text}", flush=True)
+
+
 def elsewhere(folder: Path) -> None:
     """Write a NumPy array on a mesh without devices of process 0. Process 0 raises an error. Process 1 writes."""
     mesh = jax.sharding.Mesh(jax.devices()[-2:], "x")
@@ -35,9 +40,9 @@ def elsewhere(folder: Path) -> None:
         try:
             io.write(folder / f"u{suffix}", {"u": U}, dec)
             np.testing.assert_array_equal(io.read(folder / f"u{suffix}").arrays["u"], U)
-            print("written")
+            say("written")
         except ValueError as error:
-            print(f"ValueError: {error}")
+            say(f"ValueError: {error}")
 
 
 def unwritable(folder: Path) -> None:
@@ -53,7 +58,7 @@ def unwritable(folder: Path) -> None:
             try:
                 task()
             except (OSError, RuntimeError) as error:
-                print(f"{type(error).__name__} after {'short' if time.monotonic() - start < 60 else 'long'}: {error}")
+                say(f"{type(error).__name__} after {'short' if time.monotonic() - start < 60 else 'long'}: {error}")
 
 
 def failing(folder: Path) -> None:
@@ -67,7 +72,7 @@ def failing(folder: Path) -> None:
             try:
                 writing.run()
             except Exception as error:
-                print(f"{type(error).__name__}: {error}")
+                say(f"{type(error).__name__}: {error}")
 
 
 def refused(folder: Path) -> None:
@@ -83,7 +88,7 @@ def refused(folder: Path) -> None:
         try:
             read()
         except (ValueError, OSError) as error:
-            print(f"{type(error).__name__}: {error}", flush=True)
+            say(f"{type(error).__name__}: {error}")
 
     with io.Checkpoints(folder) as checkpoints:
         checkpoints.save(0, {"u": u})
@@ -142,21 +147,21 @@ def disagreeing(folder: Path) -> None:
             try:
                 checkpoints.save(step, tree, description=description)
             except (ValueError, TypeError) as error:
-                print(f"{type(error).__name__}: {error}")
+                say(f"{type(error).__name__}: {error}")
         # Numbers of one type may have different values.
         checkpoints.save(2, {"u": u, "t": 1.0 + rank})
-        print(f"steps {checkpoints.steps}, t {checkpoints.restore({'u': u, 't': 0.0})['t']}")
+        say(f"steps {checkpoints.steps}, t {checkpoints.restore({'u': u, 't': 0.0})['t']}")
         away = jax.ShapeDtypeStruct(SHAPE, U.dtype, sharding=jax.sharding.SingleDeviceSharding(jax.devices()[0]))
         try:
             checkpoints.restore({"u": away, "t": 0.0})
         except ValueError as error:
-            print(f"ValueError: {error}")
+            say(f"ValueError: {error}")
     for suffix in (".zarr", ".h5"):
         try:
             io.write(folder / f"u{suffix}", {"u": U.astype("longdouble")}, dec)
         except TypeError as error:
-            print(f"TypeError: {error}")
-    print([path.name for path in folder.glob("*u*")])
+            say(f"TypeError: {error}")
+    say([path.name for path in folder.glob("*u*")])
 
 
 def mistaken(folder: Path) -> None:
@@ -197,12 +202,12 @@ def mistaken(folder: Path) -> None:
         for function, right, wrong in attempts:
             try:
                 function(**right | (wrong if jax.process_index() == process else {}))
-                print("ended", flush=True)
+                say("ended")
             except Exception as error:
-                print(f"{type(error).__name__}: {error}", flush=True)
+                say(f"{type(error).__name__}: {error}")
     writer.write(folder / "after.zarr", like, dec)
     writer.wait()
-    print(f"steps {checkpoints.steps}, {sorted(path.name for path in folder.glob('[!.]*'))}")
+    say(f"steps {checkpoints.steps}, {sorted(path.name for path in folder.glob('[!.]*'))}")
 
 
 def recovering(folder: Path) -> None:
@@ -221,12 +226,12 @@ def recovering(folder: Path) -> None:
                 checkpoints.save(step, {"u": u})
                 checkpoints.wait()
             except (OSError, RuntimeError) as error:
-                print(f"{type(error).__name__}: {error}", flush=True)
+                say(f"{type(error).__name__}: {error}")
     with io.Checkpoints(folder) as checkpoints:
         checkpoints.save(2, {"u": u})
         checkpoints.wait()
         found = checkpoints.restore({"u": 0 * u})["u"]
-        print(f"steps {checkpoints.steps}, {np.array_equal(dec.gather(found), cells)}")
+        say(f"steps {checkpoints.steps}, {np.array_equal(dec.gather(found), cells)}")
 
 
 def replaced(folder: Path) -> None:
@@ -257,7 +262,7 @@ def replaced(folder: Path) -> None:
         snapshot = io.read(path, dec)
         _read._read, _read.find = read, find
         same = [bool((shard.data == 2 * U[shard.index]).all()) for shard in snapshot.arrays["u"].addressable_shards]
-        print(f"{suffix}: time {snapshot.time}, {all(same)}, calls {len(calls)}", flush=True)
+        say(f"{suffix}: time {snapshot.time}, {all(same)}, calls {len(calls)}")
 
 
 def samples(folder: Path) -> None:
@@ -269,7 +274,7 @@ def samples(folder: Path) -> None:
     found = io.Samples(paths, dec)
     first = jax.jit(lambda u: (u - U).max((1, 2, 3)), out_shardings=jax.NamedSharding(dec.mesh, jax.P()))
     with closing(found.batches(2, seed=0, epochs=3)) as batches:
-        print("order", [np.asarray(first(batch["u"])).tolist() for batch in batches])
+        say(f"order {[np.asarray(first(batch['u'])).tolist() for batch in batches]}")
     multihost_utils.sync_global_devices("read")
     if jax.process_index() == 0:
         for file in (paths[2] / "u" / "c").rglob("*"):
@@ -279,9 +284,9 @@ def samples(folder: Path) -> None:
     try:
         for shard in found[[1, 2]]["u"].addressable_shards:
             np.testing.assert_array_equal(shard.data[0], U[shard.index[1:]] + np.uint32(1))
-        print("read")
+        say("read")
     except ValueError as error:
-        print(f"ValueError: {error}")
+        say(f"ValueError: {error}")
 
 
 def newer_zarr(path: Path) -> None:
