@@ -1,22 +1,13 @@
 """Distributed linear operators on grids for JAX."""
 
+import importlib as _importlib
+import typing as _typing
+
 from ._common.typecheck import install as _install
 
 
 _install()  # The type checker checks only modules that are imported later.
 
-from . import (
-    fft as fft,
-    finite_volume as finite_volume,
-    io as io,
-    mpmd as mpmd,
-    nn as nn,
-    particles as particles,
-    pde as pde,
-    plot as plot,
-    solve as solve,
-    spectral as spectral,
-)
 from ._autotune.choose import autotune as autotune
 from ._autotune.cudecomp import CuDecompTuner as CuDecompTuner
 from ._autotune.trial import Trial as Trial
@@ -51,3 +42,30 @@ _compat.avoid_deadlocks(_cores())
 _register()
 
 __version__ = "0.1.0"
+
+if _typing.TYPE_CHECKING:
+    from . import (
+        fft as fft,
+        finite_volume as finite_volume,
+        io as io,
+        mpmd as mpmd,
+        nn as nn,
+        particles as particles,
+        pde as pde,
+        plot as plot,
+        solve as solve,
+        spectral as spectral,
+    )
+else:
+    # A subpackage is imported when it is first used. So a program waits only for those that it uses.
+    _SUBPACKAGES = ("fft", "finite_volume", "io", "mpmd", "nn", "particles", "pde", "plot", "solve", "spectral")
+
+    def __getattr__(name):
+        if name in _SUBPACKAGES:
+            return _importlib.import_module(f".{name}", __name__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *_SUBPACKAGES})
+
+    __all__ = [name for name in __dir__() if not name.startswith("_")]

@@ -72,6 +72,26 @@ def test_modules_need_no_extra():
     assert found == "decompops.tools.bench.tables rich\n"
 
 
+_SUBPACKAGES = """
+import sys
+import decompops
+found = [name for name in decompops.__all__ if name.islower() and name not in ("autotune", "config")]
+assert found and not [name for name in found if f"decompops.{name}" in sys.modules]
+decompops.solve
+assert "decompops.solve" in sys.modules and "decompops.pde" not in sys.modules
+from decompops import *
+assert [name for name in found if globals()[name] is sys.modules[f"decompops.{name}"]] == found
+print(*found)
+"""
+
+
+def test_subpackages_are_imported_when_they_are_used():
+    command = [sys.executable, "-c", _SUBPACKAGES]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    folders = {path.parent.name for path in (ROOT / "decompops").glob("[a-z]*/__init__.py")}
+    assert set(found.split()) == folders - {"testing", "tools"}
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)
 def test_forms_of_issues_are_complete(path):
     """Issue forms have all required keys. GitHub silently ignores a form without one of these keys."""

@@ -32,6 +32,7 @@ stencil = dops.Stencil(mesh, lambda block: block[1:-1, 1:-1, 1:-1], halo=1)
 moved: jax.Array = dops.Transpose(mesh, "z", 1, source_order=("z", "x", 1))(u)
 cosine = dops.Transform(mesh, bases=[dops.Cosine(2), dops.Fourier()], shape=(8, 8), axes="x")
 best: dops.Decomposition = dops.autotune((64, 64, 64), dtype="float32")
+navier_stokes: type[dops.pde.NavierStokes] = dops.pde.NavierStokes
 """
 MISTAKES = """
 import decompops as dops
@@ -51,6 +52,8 @@ dops.HaloExchange(mesh, halo="two")
 dops.Stencil(mesh, 3, halo=1)
 dops.Transpose(mesh, 1.5, "y")
 dops.Transform(mesh, bases=["cosine"])
+dops.FFT4D(mesh)
+dops.pdes.NavierStokes
 """
 
 

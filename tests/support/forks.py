@@ -13,6 +13,7 @@ import atexit
 import faulthandler
 import gc
 import importlib.util
+import inspect
 import json
 import os
 import runpy
@@ -125,7 +126,9 @@ def _serve() -> list:
     """Answer the requests on the standard input. Returns only in a fork, with what it has to run."""
     for name in ("decompops", "matplotlib.pyplot"):
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
-            importlib.import_module(name)
+            package = importlib.import_module(name)
+            if name == "decompops":
+                inspect.getmembers(package)  # imports the subpackages, too
     gc.collect()
     gc.freeze()  # The forks share the memory of what was imported, and their collections skip it.
     for line in sys.stdin:
