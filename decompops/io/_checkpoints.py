@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import Array
 
 from .._common.check import check_count, check_untraced
 from .._core.layout import Layout
@@ -131,11 +130,12 @@ class Checkpoints:
             `description` returns it.
 
         **Raises:** `ValueError` if `step` is not such an integer, if `structures` has a name that `tree` does not have,
-        if an array has no elements, or if the processes differ in `step`, in `description`, or in the paths, types and
-        shapes of the leaves. `TypeError` if `tree` is not a dictionary, or has traced arrays, a
-        `jax.ShapeDtypeStruct` or arrays of dtypes that tensorstore does not store. All processes then raise an error of
-        the same type, and write no checkpoint. The errors of `claim`. `OSError` or `RuntimeError`, as in `wait`, if the
-        previous checkpoint could not be written. With several processes, each later call then raises `RuntimeError`.
+        if an array has no elements, if its mesh lacks devices of a process, or if the processes differ in `step`, in
+        `description`, or in the paths, types and shapes of the leaves. `TypeError` if `tree` is not a dictionary, or
+        has traced arrays, a `jax.ShapeDtypeStruct` or arrays of dtypes that tensorstore does not store. All processes
+        then raise an error of the same type, and write no checkpoint. The errors of `claim`. `OSError` or
+        `RuntimeError`, as in `wait`, if the previous checkpoint could not be written. With several processes, each
+        later call then raises `RuntimeError`.
         """
         orbax = orbax_checkpoint()
         check_untraced("tree", tree, "save")
@@ -193,9 +193,10 @@ class Checkpoints:
 
         **Raises:** `FileNotFoundError` if the checkpoint does not exist, or if another program removes it meanwhile.
         `ValueError` if it is damaged, if a different version of decompops wrote it in a different format, or if its
-        arrays differ from `like` in number, shape or dtype. `ValueError` if a spectrum was saved with other bases or
-        modes than its structure has, or if `step` differs between the processes. Damage is detected by the checksum
-        of every array. If one process fails, every process raises an error of the same type.
+        arrays differ from `like` in number, shape or dtype. `ValueError` if a mesh of `like` lacks devices of a
+        process, if a spectrum was saved with other bases or modes than its structure has, or if `step` differs between
+        the processes. Damage is detected by the checksum of every array. If one process fails, every process raises an
+        error of the same type.
 
         **Warns:** if the box of a state differs from the saved one.
         """
@@ -320,7 +321,7 @@ class Checkpoints:
         checksums = _checksums(arrays, {name: leaves[name].stored(known[name]) for name in arrays})
         with raised_by_all():
             for name, found in checksums.items():
-                if found is not None and found != known[name]["checksum"]:
+                if found != known[name]["checksum"]:
                     raise damaged(where, f"the checksum of {name} is wrong")
         values = {name: leaf.value(arrays.get(name), known[name]) for name, leaf in leaves.items()}
         paths, tree = jax.tree_util.tree_flatten_with_path(dict(like))
@@ -361,13 +362,8 @@ def _checksum_of_facts(facts: dict[str, Any]) -> int:
     return checksum_of_json([leaves, facts["description"]] if "description" in facts else leaves)
 
 
-def _checksums(arrays: Mapping[str, Any], layouts: Mapping[str, Layout | None]) -> dict[str, int | None]:
-    """Return the checksum of each array, or `None` for an array whose mesh has no devices of this process."""
+def _checksums(arrays: Mapping[str, Any], layouts: Mapping[str, Layout | None]) -> dict[str, int]:
+    """Return the checksum of each array."""
     # This function waits for each result before it starts the next program. On the CPU devices of one process, XLA can
     # deadlock if more than 32 programs run at the same time (docs/cpu.md).
-    return {
-        name: None
-        if isinstance(array, Array) and not array.addressable_shards
-        else int(np.asarray(checksum(array, layouts[name])))
-        for name, array in arrays.items()
-    }
+    return {name: int(np.asarray(checksum(array, layouts[name]))) for name, array in arrays.items()}

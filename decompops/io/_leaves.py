@@ -16,6 +16,7 @@ from .._common.host import host_array
 from .._core.expansion import Mismatch
 from .._core.layout import Layout
 from .._core.structure import Structure
+from ._parts import processes_of
 from ._storable import OF_TENSORSTORE, check_storable
 
 
@@ -204,6 +205,14 @@ def leaves_of(tree: Any, structures: Any) -> dict[str, Leaf]:
                 raise ValueError(
                     f"`tree` must have arrays on a mesh or on a device of this process, {jax.process_index()}; got "
                     f"{saved.sharding} for {name}. Pass another sharding."
+                )
+            mesh = saved.leaf.sharding.mesh if saved.is_sharded else None
+            # orbax waits for every process, also for one that has no part of the array.
+            if mesh is not None and len(owners := processes_of(mesh)) < jax.process_count():
+                raise ValueError(
+                    f"`tree` must have arrays on meshes with devices of every process; got {mesh}, with devices of the "
+                    f"processes {list(owners)}, for {name}. Choose a mesh of devices of all processes. `mpmd.reshard` "
+                    "moves arrays to it."
                 )
     return leaves
 

@@ -33,7 +33,10 @@ def say(text: object) -> None:
 
 
 def elsewhere(folder: Path) -> None:
-    """Write a NumPy array on a mesh without devices of process 0. Process 0 raises an error. Process 1 writes."""
+    """Write a NumPy array on a mesh without devices of process 0. Process 0 raises an error. Process 1 writes.
+
+    Then save and restore an array on this mesh, which both processes refuse, and on a mesh of all devices.
+    """
     mesh = jax.sharding.Mesh(jax.devices()[-2:], "x")
     dec = dops.Decomposition(mesh, shape=SHAPE)
     for suffix in (".zarr", ".h5"):
@@ -43,6 +46,19 @@ def elsewhere(folder: Path) -> None:
             say("written")
         except ValueError as error:
             say(f"ValueError: {error}")
+    everywhere = jax.sharding.Mesh(jax.devices(), "x")
+    arrays = [
+        jax.make_array_from_callback(SHAPE, jax.NamedSharding(of, jax.P("x")), U.__getitem__, dtype=U.dtype)
+        for of in (mesh, everywhere)
+    ]
+    with io.Checkpoints(folder / "checkpoints") as checkpoints:
+        for task in (partial(checkpoints.save, 1), checkpoints.restore):
+            for array in arrays:
+                try:
+                    task({"u": array})
+                    say("passed")
+                except ValueError as error:
+                    say(f"refused: {error}")
 
 
 def unwritable(folder: Path) -> None:

@@ -32,6 +32,10 @@ def test_a_mesh_without_the_first_process(tmp_path):
     message = r"^ValueError: `grid` must have a mesh with devices of this process; got .* on process 0\.$"
     assert len(lines(ranks[0], message)) == 2, report(ranks)
     assert len(lines(ranks[1], "^written$")) == 2, report(ranks)
+    message = "refused: `tree` must have arrays on meshes with devices of every process; got .* processes .1., for u"
+    for rank in ranks:
+        found = lines(rank, "^(?:passed|refused: .*)$")
+        assert [bool(re.match(message, line)) for line in found] == [True, False] * 2, report(ranks)
 
 
 def test_a_folder_that_cannot_be_written_is_told_at_once(tmp_path):
