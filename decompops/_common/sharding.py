@@ -87,13 +87,16 @@ def mesh_of_type(x: Array) -> Iterator[None]:
 
 
 @contextmanager
-def no_ambient_mesh() -> Iterator[None]:
+def no_ambient_mesh(unless: Mesh | None = None) -> Iterator[None]:
     """Compute without the ambient mesh that the caller may have set by `jax.set_mesh`.
+
+    The ambient mesh stays if it has the devices of the mesh `unless`.
 
     Raises `ValueError` for an ambient mesh inside JAX's transformations, where JAX does not allow changing it.
     """
-    context = jax.sharding.get_abstract_mesh()
-    if context.empty:
+    context, ambient = jax.sharding.get_abstract_mesh(), _ambient_devices()
+    is_kept = unless is not None and (ambient is None or {*ambient.devices.flat} == {*unless.devices.flat})
+    if context.empty or is_kept:
         yield
         return
     try:

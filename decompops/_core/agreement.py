@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from .._common.host import fitting, host_array
+from .._common.sharding import no_ambient_mesh
 
 
 # If a process raises an error of one of these types, all processes raise an error of this type. For an error of
@@ -31,8 +32,9 @@ def exchange_numbers(mesh: Mesh, *numbers: int) -> dict[int, tuple[int, ...]]:
         return {jax.process_index(): numbers}
     shape = (mesh.size, len(numbers))
     mine = np.array([numbers], np.uint32)
-    gathered = jax.make_array_from_callback(shape, everywhere, lambda _: mine)
-    gathered = np.asarray(jax.device_put(gathered, NamedSharding(mesh, PartitionSpec()))).tolist()
+    with no_ambient_mesh(unless=mesh):
+        gathered = jax.make_array_from_callback(shape, everywhere, lambda _: mine)
+        gathered = np.asarray(jax.device_put(gathered, NamedSharding(mesh, PartitionSpec()))).tolist()
     return {device.process_index: tuple(values) for device, values in zip(mesh.devices.flat, gathered)}
 
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from .._common.check import check_count, check_untraced
+from .._common.sharding import no_ambient_mesh
 from .._core.layout import Layout
 from .._core.structure import Structure
 from ._agreement import check_same, of_each_process, of_first_process, raised_by_all
@@ -323,7 +324,8 @@ class Checkpoints:
             for name, found in checksums.items():
                 if found != known[name]["checksum"]:
                     raise damaged(where, f"the checksum of {name} is wrong")
-        values = {name: leaf.value(arrays.get(name), known[name]) for name, leaf in leaves.items()}
+        with no_ambient_mesh():
+            values = {name: leaf.value(arrays.get(name), known[name]) for name, leaf in leaves.items()}
         paths, tree = jax.tree_util.tree_flatten_with_path(dict(like))
         return jax.tree.unflatten(tree, [values.get(name_of(path), leaf) for path, leaf in paths])
 
@@ -366,4 +368,5 @@ def _checksums(arrays: Mapping[str, Any], layouts: Mapping[str, Layout | None]) 
     """Return the checksum of each array."""
     # This function waits for each result before it starts the next program. On the CPU devices of one process, XLA can
     # deadlock if more than 32 programs run at the same time (docs/cpu.md).
-    return {name: int(np.asarray(checksum(array, layouts[name]))) for name, array in arrays.items()}
+    with no_ambient_mesh():
+        return {name: int(np.asarray(checksum(array, layouts[name]))) for name, array in arrays.items()}

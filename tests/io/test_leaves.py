@@ -1,11 +1,14 @@
 """Tests of the leaves of checkpoints: arrays and numbers of NumPy that are unlike those of JAX, and their paths."""
 
+import decompops as dops
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 from decompops import io
+
+from helpers import random_field
 
 
 def saved_and_restored(folder, tree: dict, like: dict | None = None) -> dict:
@@ -114,3 +117,16 @@ def test_descriptions_of_what_json_has_not(tmp_path):
         pytest.raises(TypeError, match="`description` must have strings, Pyt"),
     ):
         checkpoints.save(1, {"x": 1.0}, description={"rate": np.float32(1)})
+
+
+def test_a_mesh_that_is_not_ambient(tmp_path):
+    """A program has two meshes, and saves and restores on one of them while the other one is ambient."""
+    here, there = (jax.make_mesh((2,), ("x",), devices=jax.devices()[i : i + 2]) for i in (0, 2))
+    u = random_field((8, 6))
+    saved, restored = (dops.FFT2D(there, shape=u.shape, norm=norm) for norm in ("backward", "forward"))
+    k = saved(saved.decomposition.shard(u))
+    with jax.set_mesh(here), io.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, {"k": k}, {"k": saved.out_structure})
+        checkpoints.wait()
+        found = checkpoints.restore({"k": k}, {"k": restored.out_structure})["k"]
+    np.testing.assert_allclose(restored.out_structure.layout.gather(found), np.fft.fft2(u, norm="forward"), atol=1e-12)
