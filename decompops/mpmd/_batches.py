@@ -37,16 +37,20 @@ def batches(sizes: Sequence[int], groups: Sequence[int], threshold: int) -> Iter
         yield batch
 
 
+def check_threshold(threshold: int | None) -> None:
+    """Raise `TypeError` or `ValueError` unless a threshold is a positive number of bytes or `None`."""
+    if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | np.integer)):
+        raise TypeError(f"`threshold` must be a whole number of bytes; got {threshold!r}.")
+    if threshold is not None and not 0 < threshold < 2**63:
+        raise ValueError(f"`threshold` must be a positive number of bytes below 2**63; got {threshold}.")
+
+
 @without_context()
 def agreed_threshold(mpmd_mesh: MpmdMesh, described: Sequence[tuple], threshold: int | None) -> int:
     """Return the threshold in bytes for all processes of the mesh: the smallest threshold that any process proposes.
 
     Raises `ValueError` if the processes describe different arrays or pass different thresholds.
     """
-    if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | np.integer)):
-        raise TypeError(f"`threshold` must be a whole number of bytes; got {threshold!r}.")
-    if threshold is not None and not 0 < threshold < 2**63:
-        raise ValueError(f"`threshold` must be a positive number of bytes below 2**63; got {threshold}.")
     devices = mpmd_mesh.mesh.devices
     free = _free_bytes([device for device in devices.flat if device.process_index == jax.process_index()])
     proposed = free // 3 if threshold is None else int(threshold)

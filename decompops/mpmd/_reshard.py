@@ -14,9 +14,10 @@ from jaxtyping import PyTree
 
 from .._common.check import check_untraced
 from .._common.host import fitting, host_array
+from .._core.agreement import raised_by_all_of
 from .._core.structure import Structure
 from ._array import MpmdArray
-from ._batches import agreed_threshold, batches
+from ._batches import agreed_threshold, batches, check_threshold
 from ._mesh import Device, MpmdMesh, MpmdSharding, check_divides, check_movable, check_spec
 from ._transfer import Route, find_route, transfer
 
@@ -44,19 +45,21 @@ def spmd_to_mpmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
     **Returns:** the tree, with an [`MpmdArray`][decompops.mpmd.MpmdArray] for each array.
 
     **Raises:** `ValueError` and `TypeError` for arrays of other libraries, for `shardings` that are not shardings, are
-    on other devices or do not divide the array, and if the arguments of the processes differ. A call that raises one
-    of these errors consumes no array.
+    on other devices or do not divide the array, and if the arguments of the processes differ. Every process then raises
+    an error of the same type, and no array is consumed.
     """
     _check_mesh(mpmd_mesh)
-    arrays, targets, rebuild = _matched(tree, "shardings", shardings, MpmdSharding)
-    for target in targets:
-        if target.mpmd_mesh != mpmd_mesh:
-            raise ValueError(f"`shardings` must be on {mpmd_mesh}; got {target.mpmd_mesh}.")
-    placed = {id(array): _on_devices(array, mpmd_mesh) for array in arrays}
-    freights = [
-        _freight("tree", placed[id(array)], "shardings", target.sharding, target.mesh_ids[0])
-        for array, target in zip(arrays, targets)
-    ]
+    with raised_by_all_of(mpmd_mesh.mesh):
+        check_threshold(threshold)
+        arrays, targets, rebuild = _matched(tree, "shardings", shardings, MpmdSharding)
+        for target in targets:
+            if target.mpmd_mesh != mpmd_mesh:
+                raise ValueError(f"`shardings` must be on {mpmd_mesh}; got {target.mpmd_mesh}.")
+        placed = {id(array): _on_devices(array, mpmd_mesh) for array in arrays}
+        freights = [
+            _freight("tree", placed[id(array)], "shardings", target.sharding, target.mesh_ids[0])
+            for array, target in zip(arrays, targets)
+        ]
     moved = _in_batches(mpmd_mesh, freights, threshold)
     for array in arrays:
         if isinstance(array, jax.Array):
@@ -83,15 +86,17 @@ def mpmd_to_spmd_reshard(mpmd_mesh: MpmdMesh, tree: PyTree, shardings: PyTree, t
     **Raises:** the same errors as `spmd_to_mpmd_reshard`.
     """
     _check_mesh(mpmd_mesh)
-    arrays, targets, rebuild = _matched(tree, "shardings", shardings, NamedSharding)
-    for array in arrays:
-        if not isinstance(array, MpmdArray):
-            raise TypeError(f"`tree` must hold MpmdArrays; got {type(array).__name__}.")
-        if array.mpmd_sharding.mpmd_mesh != mpmd_mesh:
-            raise ValueError(f"`tree` must hold arrays on {mpmd_mesh}; got {array.mpmd_sharding.mpmd_mesh}.")
-    freights = [
-        _freight("tree", array, "shardings", target, array.mpmd_idxs[0]) for array, target in zip(arrays, targets)
-    ]
+    with raised_by_all_of(mpmd_mesh.mesh):
+        check_threshold(threshold)
+        arrays, targets, rebuild = _matched(tree, "shardings", shardings, NamedSharding)
+        for array in arrays:
+            if not isinstance(array, MpmdArray):
+                raise TypeError(f"`tree` must hold MpmdArrays; got {type(array).__name__}.")
+            if array.mpmd_sharding.mpmd_mesh != mpmd_mesh:
+                raise ValueError(f"`tree` must hold arrays on {mpmd_mesh}; got {array.mpmd_sharding.mpmd_mesh}.")
+        freights = [
+            _freight("tree", array, "shardings", target, array.mpmd_idxs[0]) for array, target in zip(arrays, targets)
+        ]
     moved = _in_batches(mpmd_mesh, freights, threshold)
     for array in arrays:
         array.delete()

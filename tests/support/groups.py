@@ -4,6 +4,7 @@ import decompops as dops
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from decompops import mpmd
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
@@ -129,4 +130,30 @@ def check_stacked(groups: mpmd.MpmdMesh) -> None:
         assert_bits(stacked, np.ascontiguousarray(np.moveaxis(u, 0, axis)))
 
 
-CHECKS = (check_reshard, check_operators, check_stacked)
+def check_a_wrong_argument_of_one_process(groups: mpmd.MpmdMesh) -> None:
+    """The last process passes a wrong argument. The others must not wait for it, and no array is consumed."""
+    is_wrong, everywhere = jax.process_index() == jax.process_count() - 1, NamedSharding(groups.mesh, P())
+    place, u = mpmd.MpmdSharding(groups, [0], P()), placed(random_field((8, 8), np.float32), everywhere)
+    part = mpmd.spmd_to_mpmd_reshard(groups, np.ones(8, np.float32), place)
+    with pytest.raises(ValueError, match="`threshold` must be a positive number"):
+        mpmd.spmd_to_mpmd_reshard(groups, u, place, 0 if is_wrong else None)
+    with pytest.raises(TypeError, match="`tree` must hold MpmdArrays"):
+        mpmd.mpmd_to_spmd_reshard(groups, u if is_wrong else part, everywhere)
+    assert not u.is_deleted()
+    np.testing.assert_array_equal(mpmd.mpmd_to_spmd_reshard(groups, part, everywhere), np.ones(8))
+
+
+def check_ambient_group(groups: mpmd.MpmdMesh) -> None:
+    """Fields on all devices are sharded and gathered while the mesh of one group is ambient."""
+    dec = dops.Decomposition(Mesh(groups.mesh.devices.reshape(-1), "x"), shape=(9, 3), pad=True)
+    with jax.set_mesh(groups.groups[groups.local_mpmd_idxs[0]]):
+        np.testing.assert_array_equal(dec.gather(dec.shard(random_field((9, 3)))), random_field((9, 3)))
+
+
+CHECKS = (
+    check_reshard,
+    check_operators,
+    check_stacked,
+    check_a_wrong_argument_of_one_process,
+    check_ambient_group,
+)
