@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from .blocks import axis_names
+from .host import fitting
 
 
 def check_axis(name: str, value: Any, ndim: int) -> int:
@@ -164,8 +165,11 @@ def check_number(name: str, value: Any, *, least: float | int = -math.inf, posit
 
     The range of a traced value is not checked.
 
-    Raises `TypeError` for a value that is not one real number, and `ValueError` for a number out of range.
+    Raises `TypeError` for a value that is not one real number, and `ValueError` for a number out of range or an integer
+    that JAX cannot hold.
     """
+    if isinstance(value, int | np.generic | np.ndarray) and not np.ndim(value):
+        fitting(value if isinstance(value, int) else np.asarray(value), name)
     try:
         number = jnp.asarray(value)
         valid = number.ndim == 0 and not (jnp.iscomplexobj(number) or number.dtype == bool)

@@ -4,7 +4,7 @@ Files such as FITS hold big-endian numbers, which JAX refuses. NumPy's integers 
 drops their upper half in silence. `np.asarray` drops the mask of a masked array in silence.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -33,28 +33,39 @@ def host_array(x: Any, name: str | None = None) -> np.ndarray:
     return array if array.dtype.isnative else array.astype(native(array.dtype))
 
 
-def fitting(array: np.ndarray, name: str | None = None) -> np.ndarray:
-    """Return `array`. Raises `ValueError` if JAX would cut its integers to 32 bits.
+_N = TypeVar("_N", np.ndarray, int)
 
-    Errors call the array `name`.
+
+def fitting(x: _N, name: str | None = None) -> _N:
+    """Return an array or a Python integer. Raises `ValueError` if JAX would cut its integers to 32 bits.
+
+    Errors call it `name`.
     """
-    if array.dtype.kind not in "iu" or (wanted := jax.dtypes.canonicalize_dtype(array.dtype)) == array.dtype:
-        return array
+    is_number = isinstance(x, int)
+    dtype = np.dtype(int) if is_number else x.dtype
+    if dtype.kind not in "iu" or ((wanted := jax.dtypes.canonicalize_dtype(dtype)) == dtype and not is_number):
+        return x
     limits = np.iinfo(wanted)
-    for extreme in (array.min(), array.max()) if array.size else ():
+    for extreme in (x,) if is_number else (x.min(), x.max()) if x.size else ():
         if not limits.min <= extreme <= limits.max:
+            if not np.ndim(x):
+                raise ValueError(
+                    f"{'A number' if name is None else f'`{name}`'} must be a float if it does not fit {wanted}; got "
+                    f"{extreme}. Write it as a float, such as `1e10`."
+                )
             raise ValueError(
                 f"{'A NumPy array' if name is None else f'`{name}`'} must hold integers that fit {wanted}, because "
                 f'JAX is not in 64-bit mode; got {extreme}. Call `jax.config.update("jax_enable_x64", True)` first.'
             )
-    return array
+    return x
 
 
 def device_array(x: Any) -> Array:
     """Return `jnp.asarray(x)`. `x` may have any byte order. Raises `ValueError` for integers that JAX cannot hold."""
     if isinstance(x, Array):
         return x
-    return jnp.asarray(fitting(host_array(x)) if isinstance(x, np.ndarray | np.generic) else x)
+    x = host_array(x) if isinstance(x, np.ndarray | np.generic) else x
+    return jnp.asarray(fitting(x) if isinstance(x, np.ndarray | int) else x)
 
 
 def dtype_of(x: Any) -> np.dtype:

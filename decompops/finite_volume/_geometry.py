@@ -16,7 +16,7 @@ from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import along
 from .._common.check import check_number
-from .._common.host import host_array
+from .._common.host import device_array, host_array
 from .._common.placement import place
 from .._common.remember import in_new_program
 from .._core.decomposition import Decomposition
@@ -223,5 +223,7 @@ def geometry_of(decomposition: Any, boundary: Any, cells: Any) -> Geometry:
             if not (np.isfinite(widths) & (widths > 0)).all():
                 raise ValueError(f"`cells` must have positive, finite widths along {name}; got {widths!r}.")
     static = tuple(entry if isinstance(entry, Cells) else None for entry in each)
-    widths = tuple(None if entry is None or isinstance(entry, Cells) else precise(jnp.asarray(entry)) for entry in each)
+    widths = tuple(
+        None if entry is None or isinstance(entry, Cells) else precise(device_array(entry)) for entry in each
+    )
     return Geometry(decomposition, tuple(conditions), tuple(robin), static, widths)

@@ -27,6 +27,7 @@ from jax import Array, lax
 from jaxtyping import Inexact, Real
 
 from .._common.broadcast import along
+from .._common.host import device_array
 from .._common.sharding import mesh_of_type
 from .._common.typed import equally_varying
 from ._vector import times
@@ -67,7 +68,7 @@ def tridiagonal_solve(
     **Source:** Golub and Van Loan, Matrix Computations (2013), section 4.3.6; for row sums, Alfa, Xue and Ye, Math.
     Comp. 71 (2002).
     """
-    b = jnp.asarray(b)
+    b = device_array(b)
     ndim = b.ndim
     if not jnp.issubdtype(b.dtype, jnp.inexact):
         raise TypeError(f"`b` must be an array of a floating-point or complex dtype; got dtype {b.dtype}.")
@@ -79,7 +80,7 @@ def tridiagonal_solve(
         return b
     coefficients = []
     for name, values in (("lower", lower), ("diagonal", diagonal), ("upper", upper)):
-        values = jnp.asarray(values)
+        values = device_array(values)
         if jnp.iscomplexobj(values):
             raise TypeError(f"`{name}` must be real; got dtype {values.dtype}.")
         if values.ndim > ndim or any(n not in (1, m) for n, m in zip(values.shape[::-1], b.shape[::-1])):

@@ -125,6 +125,36 @@ def test_integers_that_fit_are_taken(value, single):
     assert DEC.shard(np.zeros((0, *SHAPE), np.int64)).shape == (0, *SHAPE)
 
 
+@pytest.mark.parametrize("kind", [int, np.int64, np.array])
+def test_no_option_cuts_an_integer(kind, plain, single):
+    """JAX would raise its own error for an integer of Python, and drop the upper half of one of NumPy in silence."""
+    number, dec = kind(10**10), plain.Decomposition(MESH, shape=SHAPE)
+    fft = plain.FFT3D(dec, real=True)
+    makes = [
+        lambda: plain.spectral.Helmholtz(fft, number),
+        lambda: plain.spectral.turbulence_scales(fft, np.ones((3, *SHAPE)), number),
+        lambda: plain.pde.NavierStokes(fft, 0.1, drag=number),
+        lambda: plain.pde.Diffusion(fft, (1.0, 1.0, number)),
+        lambda: plain.pde.ETDRK(plain.pde.Diffusion(fft, 1.0), number),
+        lambda: plain.finite_volume.Robin(number),
+        lambda: plain.finite_volume.Diffusion(dec, number),
+    ]
+    for make in makes:
+        with pytest.raises(ValueError, match="must be a float if it does not fit int32; got 10000000000"):
+            make()
+
+
+def test_no_coefficient_is_cut(single):
+    wide = np.full(SHAPE[0], 10**10)
+    with pytest.raises(ValueError, match="must hold integers that fit int32"):
+        spectral.tridiagonal_solve(0 * wide, wide, 0 * wide, np.ones(SHAPE[0], np.float32), axis=0)
+    with pytest.raises(ValueError, match="must hold integers that fit int32"):
+        finite_volume.Diffusion(DEC, boundary="neumann", cells=(wide, None, None))
+    diffusion = finite_volume.Diffusion(DEC, boundary="neumann")
+    with pytest.raises(ValueError, match="must hold integers that fit int32"):
+        diffusion.source((np.full(SHAPE[1:], 10**10), None), None, None)
+
+
 def test_numbers_of_particles_are_not_cut(single):
     pm = particles.ParticleMesh(DEC)
     positions = np.random.default_rng(0).random((5, 3))
