@@ -4,16 +4,19 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Shaped
 
-from .._common.check import check_count
+from .._common.check import check_count, check_number
 from .._common.placement import place
 from .._common.sharding import ambient_mesh, mesh_of
 from .._common.typed import as_on_auto_axes
+from .._core.reductions import wide
 from ._call import as_array, check_array_axes, refuse_blocks
 from ._fourier import AnyMesh, OutSharding, X
 
@@ -27,16 +30,32 @@ def fftfreq(
 ) -> Frequencies:
     """Return the frequencies of the modes of `fft` for `n` points with spacing `d`, in cycles per unit of `d`.
 
+    - `dtype`: a real dtype. The default is JAX's default, float32 or float64.
     - `out_sharding`: the sharding of the result, on `mesh` or the ambient mesh. By default, the result is replicated.
+
+    **Raises:** `ValueError` if `n` is not a positive integer, or if `d` is zero or not finite; `TypeError` if `d` is
+    not one real number, or if `dtype` is not real.
     """
-    return _sharded("fftfreq", jnp.fft.fftfreq(check_count("n", n), d, dtype=dtype), mesh, out_sharding)
+    return _sharded("fftfreq", _frequencies(jnp.fft.fftfreq, n, d, dtype), mesh, out_sharding)
 
 
 def rfftfreq(
     n: int, d: Any = 1.0, *, dtype: Any = None, mesh: AnyMesh = None, out_sharding: OutSharding = None
 ) -> Frequencies:
     """Return the frequencies of the modes of `rfft` for `n` points with spacing `d`. Options: as in `fftfreq`."""
-    return _sharded("rfftfreq", jnp.fft.rfftfreq(check_count("n", n), d, dtype=dtype), mesh, out_sharding)
+    return _sharded("rfftfreq", _frequencies(jnp.fft.rfftfreq, n, d, dtype), mesh, out_sharding)
+
+
+def _frequencies(function: Callable, n: int, d: Any, dtype: Any) -> Array:
+    """Return the frequencies. `n d` may leave the range of integers and of half precision."""
+    dtype = jax.dtypes.canonicalize_dtype(float if dtype is None else dtype)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"`dtype` must be a real floating-point dtype; got {dtype}.")
+    check_number("d", d)
+    if not isinstance(d, Tracer) and d == 0:
+        raise ValueError(f"`d` must not be zero; got {d!r}.")
+    precise = wide(dtype)
+    return function(check_count("n", n), jnp.asarray(d, precise), dtype=precise).astype(dtype)
 
 
 def _sharded(name: str, values: Array, mesh: AnyMesh, out_sharding: OutSharding) -> Array:
