@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array, lax
 
 from .._common.broadcast import along
+from .._common.check import check_flag
 from .base import AbstractBasis, AbstractLineTransform, DerivativeRule, Kind, Run
 
 
@@ -23,9 +24,14 @@ class Fourier(AbstractBasis):
 
     - `half`: store a half spectrum, for real fields: only one of the modes k and -k, whose coefficients are complex
         conjugates. Only one axis of a grid may have a half spectrum. This axis is transformed before the others.
+
+    **Raises:** `TypeError` if `half` is neither True nor False.
     """
 
     half: bool = False
+
+    def __post_init__(self):
+        check_flag("half", self.half)
 
     @property
     def kinds(self) -> tuple[Kind | None, Kind | None]:

@@ -21,7 +21,7 @@ def check_axis(name: str, value: Any, ndim: int) -> int:
         axis = names.index(value) if value in names else ndim
     else:
         try:
-            axis = ndim if isinstance(value, bool) else operator.index(value)
+            axis = _index(value)
         except TypeError:
             axis = ndim
     if not -ndim <= axis < ndim:
@@ -36,7 +36,7 @@ def check_axes(name: str, value: Any, ndim: int) -> tuple[int, ...]:
     Raises `ValueError` for an axis that is unknown or repeated.
     """
     if not isinstance(value, tuple | list | str):
-        value = (value,)
+        value = tuple(value) if np.ndim(value) else (value,)
     axes = tuple(check_axis(name, axis, ndim) for axis in value)
     if len(set(axes)) < len(axes):
         raise ValueError(f"`{name}` must be different axes of the grid; got {value!r}.")
@@ -68,7 +68,7 @@ def check_dtype(name: str, dtype: Any) -> np.dtype:
 def check_shape(name: str, shape: Any, ndim: int | None = None) -> tuple[int, ...]:
     """Return `shape` as a tuple of positive ints, `ndim` of them if `ndim` is given. Else raises `ValueError`."""
     try:
-        lengths = tuple(operator.index(n) for n in shape)
+        lengths = tuple(map(_index, shape))
     except TypeError:
         lengths = ()
     if not lengths or min(lengths) < 1 or len(lengths) != (ndim or len(lengths)):
@@ -133,12 +133,30 @@ def brief(value: Any) -> str:
 def check_count(name: str, value: Any, *, least: int = 1) -> int:
     """Return `value` as an int of at least `least`. Raises `ValueError` for other values."""
     try:
-        count = operator.index(value)
+        count = _index(value)
     except TypeError:
         count = least - 1
     if count < least:
         raise ValueError(f"`{name}` must be an integer of at least {'one' if least == 1 else least}; got {value!r}.")
     return count
+
+
+def as_integer(value: Any) -> Any:
+    """Return an integer, such as one of NumPy, as an int of Python, and other values as they are.
+
+    This converts static fields of modules, which must be hashable: an array of NumPy or JAX is not.
+    """
+    try:
+        return _index(value)
+    except TypeError:
+        return value
+
+
+def _index(value: Any) -> int:
+    """Return `operator.index(value)`. Raises `TypeError` for True and False, which are integers for Python."""
+    if isinstance(value, bool):
+        raise TypeError
+    return operator.index(value)
 
 
 def check_flag(name: str, value: bool) -> bool:

@@ -159,13 +159,15 @@ class Compose(AbstractOperator):
 
     `.T` and `.H` raise `TypeError` if a part is not an operator.
 
-    **Raises:** `ValueError` if the result of a part does not fit the input of the next part, or if no part is an
-    operator or a layer.
+    **Raises:** `TypeError` if `operators` is not a tuple of callables; `ValueError` if the result of a part does not
+    fit the input of the next part, or if no part is an operator or a layer.
     """
 
     operators: tuple[Callable, ...]
 
     def __check_init__(self):
+        if not (isinstance(self.operators, tuple | list) and all(map(callable, self.operators))):
+            raise TypeError(f"`operators` must be a tuple of operators and other callables; got {self.operators!r}.")
         if not self._typed():
             raise ValueError(f"`operators` must contain at least one operator or layer; got {self.operators}.")
         self._structures(None)

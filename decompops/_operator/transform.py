@@ -343,10 +343,13 @@ def real_dtype(dtype: Any) -> np.dtype:
     if isinstance(dtype, bool | int | float | tuple | list | Array | np.ndarray):
         hint = f"For the lengths of a grid, pass `box=Box({brief(dtype)})` with its `shape`."
         raise TypeError(f"`dtype` must be a real dtype, such as `jnp.float32`; got {brief(dtype)}. {hint}")
-    dtype = jax.dtypes.canonicalize_dtype(np.float64 if dtype is None else dtype)
-    if not jnp.issubdtype(dtype, jnp.floating):
-        raise TypeError(f"`dtype` must be real; got {dtype}.")
-    return dtype
+    try:
+        found = jax.dtypes.canonicalize_dtype(np.float64 if dtype is None else dtype)
+    except TypeError:
+        raise TypeError(f"`dtype` must be a real dtype, such as `jnp.float32`; got {dtype!r}.") from None
+    if not jnp.issubdtype(found, jnp.floating):
+        raise TypeError(f"`dtype` must be real; got {found}.")
+    return found
 
 
 def coordinates_along(

@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -17,6 +16,7 @@ from .._common.placement import place
 from .._common.sharding import ambient_mesh, mesh_of
 from .._common.typed import as_on_auto_axes
 from .._core.reductions import wide
+from .._operator.transform import real_dtype
 from ._call import as_array, check_array_axes, refuse_blocks
 from ._fourier import AnyMesh, OutSharding, X
 
@@ -48,9 +48,7 @@ def rfftfreq(
 
 def _frequencies(function: Callable, n: int, d: Any, dtype: Any) -> Array:
     """Return the frequencies. `n d` may leave the range of integers and of half precision."""
-    dtype = jax.dtypes.canonicalize_dtype(float if dtype is None else dtype)
-    if not jnp.issubdtype(dtype, jnp.floating):
-        raise TypeError(f"`dtype` must be a real floating-point dtype; got {dtype}.")
+    dtype = real_dtype(dtype)
     check_number("d", d)
     if not isinstance(d, Tracer) and d == 0:
         raise ValueError(f"`d` must not be zero; got {d!r}.")

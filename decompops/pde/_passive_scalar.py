@@ -56,8 +56,9 @@ class PassiveScalar(AbstractEquation):
     forcing: Forcing = eqx.field(kw_only=True, default=None)
 
     def __check_init__(self):
+        equation = check_equation(self.equation)
         ndim = self.fft.decomposition.ndim
-        if not (check_equation(self.equation).components == "vector" or isinstance(self.equation, PassiveScalar)):
+        if not (equation.components == "vector" or isinstance(self.equation, PassiveScalar)):
             raise ValueError(
                 f"`equation` must have a velocity as its state, such as `NavierStokes`; got {self.equation!r}."
             )

@@ -10,7 +10,7 @@ from jax import Array
 from jaxtyping import Inexact
 
 from .._common.box import Number
-from .._common.check import check_number
+from .._common.check import as_integer, check_number
 from .._common.remember import in_one_program
 from .._common.typed import zeros_like
 from ..spectral._vector import cast
@@ -64,10 +64,10 @@ class SBDF(AbstractIntegrator):
 
     equation: AbstractSplitEquation
     dt: Number
-    order: Order = eqx.field(default=2, static=True)
+    order: Order = eqx.field(default=2, static=True, converter=as_integer)
 
     def __check_init__(self):
-        if self.order not in get_args(Order):
+        if not isinstance(self.order, int) or self.order not in get_args(Order):
             raise ValueError(f"`order` must be one of {get_args(Order)}; got {self.order!r}.")
         check_split_equation(self.equation)
         check_number("dt", self.dt, least=0)

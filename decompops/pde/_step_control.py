@@ -13,7 +13,7 @@ from jaxtyping import Float, Inexact
 
 from .._common.box import Number
 from .._common.broadcast import along
-from .._common.check import check_number
+from .._common.check import brief, check_number
 from ..spectral import _vector
 from ._equation import Time
 from ._integrator import AbstractIntegrator, scaled
@@ -48,9 +48,9 @@ class CFL(AbstractStepControl):
         `equation.speeds`: the velocity of a flow, and the sum of the velocity and the speed of waves in
         `Magnetohydrodynamics` and `ShallowWater`.
 
-    **Raises:** `ValueError` if `number` or `largest` is not positive, `TypeError` if one is not a real number. A
-    simulation raises `ValueError` if `velocity` is not given and the state of the equation has no velocity, or if the
-    result of `velocity` has another shape.
+    **Raises:** `ValueError` if `number` or `largest` is not positive, `TypeError` if one is not a real number, or if
+    `velocity` is not a function. A simulation raises `ValueError` if `velocity` is not given and the state of the
+    equation has no velocity, or if the result of `velocity` has another shape.
     """
 
     number: float = 0.5
@@ -59,6 +59,8 @@ class CFL(AbstractStepControl):
 
     def __check_init__(self):
         check_number("number", self.number, positive=True)
+        if not (self.velocity is None or callable(self.velocity)):
+            raise TypeError(f"`velocity` must be a function, or None; got {brief(self.velocity)}.")
         _check_largest(self.largest)
 
     def step(

@@ -65,7 +65,11 @@ def check_diagonal(fft: AbstractTransform, *, first: tuple[type[AbstractBasis], 
 
 
 def check_periodic(fft: AbstractTransform, instead: str = "") -> None:
-    """Raise `ValueError` if `fft` transforms an axis that is not periodic. `instead` says what else to do."""
+    """Raise `ValueError` if `fft` transforms an axis that is not periodic. `instead` says what else to do.
+
+    Raises the errors of `check_fft`, too.
+    """
+    check_fft(fft)
     for axis in fft.transformed:
         basis, name = fft.bases[axis], axis_names(fft.decomposition.ndim)[axis]
         if not isinstance(basis, Fourier):

@@ -97,7 +97,7 @@ class Convolution(AbstractDerivable):
         if fft.modes is not None or not all(isinstance(basis, Fourier) for basis in fft.bases):
             raise ValueError(f"`fft` must have the basis `Fourier` along all axes, and all modes; got {fft!r}.")
         self.fft = fft
-        self.open = tuple(sorted(check_axes("open", tuple(range(ndim) if open is None else open), ndim)))
+        self.open = tuple(sorted(check_axes("open", range(ndim) if open is None else open, ndim)))
         if not self.open:
             raise ValueError(
                 "`open` must name at least one axis; got none. For periodic fields, use `SpectralOperator`."

@@ -146,6 +146,7 @@ class Helmholtz(AbstractElliptic):
     walls: Walls = eqx.field(static=True, converter=as_walls, default=None)
 
     def __check_init__(self):
+        check_fft(self.fft)
         check_number("shift", self.shift, least=-math.inf if self.walls is None else 0)
         if any(isinstance(number, Tracer) for number in (self.shift, *self.fft.box_lengths)):
             return

@@ -23,7 +23,7 @@ def test_frequencies_of_few_bits(d):
     [
         ({"d": 0.0}, ValueError, r"`d` must not be zero; got 0\.0"),
         ({"d": (1.0, 2.0)}, TypeError, r"`d` must be one real number; got \(1\.0, 2\.0\)"),
-        ({"dtype": int}, TypeError, "`dtype` must be a real floating-point dtype; got int64"),
+        ({"dtype": int}, TypeError, "`dtype` must be real; got int64"),
     ],
 )
 def test_errors(plain, options, error, message):

@@ -1,5 +1,6 @@
 """Mistakes that users make, and what the error tells them to type instead."""
 
+import functools
 import re
 from types import SimpleNamespace
 
@@ -125,3 +126,48 @@ def test_the_shape_may_stand_after_the_mesh(plain):
         made = make(MESH, (N, N, N))
         assert getattr(made, "decomposition", made).shape == (N, N, N)
     assert plain.FFT2D(make_mesh((4,)), (N, N)).decomposition.shape == (N, N)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.array, jax.numpy.asarray], ids=["NumPy", "array", "JAX"])
+def test_integers_of_any_kind(plain, given, kind):
+    """Static options are hashable, and equal to those from integers of Python."""
+    two, mesh = kind(2), given.particles
+    multiply = plain.Multiply(mesh.decomposition, np.ones((N, N, N)))
+    makes = [
+        lambda n: plain.Chebyshev(n),
+        lambda n: plain.Cosine(n, orthogonal=True),
+        lambda n: plain.pde.SBDF(given.periodic, 0.01, order=n),
+        lambda n: plain.pde.ETDRK(given.periodic, 0.01, n),
+        lambda n: plain.pde.KolmogorovForcing(given.fft, n),
+        lambda n: plain.particles.Gravity(mesh, laplacian=n, gradient=n, deconvolutions=n),
+        lambda n: plain.particles.Deconvolution(given.fft, "cic", n),
+        lambda n: plain.solve.GMRES(multiply, restart=n, max_steps=n),
+    ]
+    for make in makes:
+        assert jax.tree.structure(make(two)) == jax.tree.structure(make(2))
+        assert hash(jax.tree.structure(make(two))) == hash(jax.tree.structure(make(2)))
+
+
+def test_options_of_another_type(plain, given):
+    """The error names the argument. A string is true for Python, and True is one."""
+    fft, ones = given.fft, np.ones(4)
+    solve = functools.partial(plain.spectral.tridiagonal_solve, 0 * ones, ones, 0 * ones, ones)
+    for name, error, call in (
+        ("half", TypeError, lambda: plain.Fourier("no")),
+        ("type", ValueError, lambda: plain.Cosine([2])),
+        ("type", ValueError, lambda: plain.Chebyshev(True)),
+        ("order", ValueError, lambda: plain.pde.SBDF(given.periodic, 0.01, order=2.0)),
+        ("row_sums", TypeError, lambda: solve(axis=0, row_sums="no")),
+        ("axis", ValueError, lambda: solve(axis=None)),
+        ("open", ValueError, lambda: plain.spectral.Convolution(fft, plain.spectral.PoissonKernel(), open=True)),
+        ("operators", TypeError, lambda: plain.Compose(fft)),
+        ("dtype", TypeError, lambda: plain.nn.GroupNorm(MESH, 1, 1, dtype="flot32")),
+        ("groups", ValueError, lambda: plain.nn.GroupNorm(MESH, True, 1)),
+        ("rows", ValueError, lambda: plain.plot.panels(True, 2)),
+        ("shape", ValueError, lambda: plain.Decomposition(MESH, (True, 8, 8))),
+        ("fft", TypeError, lambda: plain.spectral.Helmholtz(None, 1.0)),
+        ("fft", TypeError, lambda: plain.pde.Coriolis(None, (0.0, 0.0, 1.0))),
+        ("equation", TypeError, lambda: plain.pde.PassiveScalar(fft, 0.1)),
+        ("velocity", TypeError, lambda: plain.pde.CFL(velocity=1.0)),
+    ):
+        says(f"`{name}` must be ", error, call)
