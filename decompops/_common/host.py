@@ -4,6 +4,7 @@ Files such as FITS hold big-endian numbers, which JAX refuses. NumPy's integers 
 drops their upper half in silence. `np.asarray` drops the mask of a masked array in silence.
 """
 
+import reprlib
 from typing import Any, TypeVar
 
 import jax
@@ -60,12 +61,19 @@ def fitting(x: _N, name: str | None = None) -> _N:
     return x
 
 
-def device_array(x: Any) -> Array:
-    """Return `jnp.asarray(x)`. `x` may have any byte order. Raises `ValueError` for integers that JAX cannot hold."""
+def device_array(x: Any, name: str = "x") -> Array:
+    """Return `jnp.asarray(x)`. `x` may have any byte order.
+
+    Raises `ValueError` for integers that JAX cannot hold, and `TypeError` for what is no array. Errors call it `name`.
+    """
     if isinstance(x, Array):
         return x
     x = host_array(x) if isinstance(x, np.ndarray | np.generic) else x
-    return jnp.asarray(fitting(x) if isinstance(x, np.ndarray | int) else x)
+    x = fitting(x) if isinstance(x, np.ndarray | int) else x
+    try:
+        return jnp.asarray(x)
+    except (TypeError, ValueError):
+        raise TypeError(f"`{name}` must be an array of numbers; got {reprlib.repr(x)}.") from None
 
 
 def dtype_of(x: Any) -> np.dtype:

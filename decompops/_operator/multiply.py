@@ -49,7 +49,7 @@ class Multiply(AbstractOperator):
         """
         if not isinstance(decomposition, Decomposition):
             raise TypeError(f"`decomposition` must be a `Decomposition`; got {decomposition!r}.")
-        factor = device_array(factor)
+        factor = device_array(factor, "factor")
         if not jnp.issubdtype(factor.dtype, jnp.inexact):
             raise TypeError(f"`factor` must be real or complex; got {factor.dtype}.")
         decomposition.layout().check(factor, "factor")

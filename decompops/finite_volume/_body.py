@@ -86,7 +86,7 @@ def checked_body(geometry: Geometry, body: Any) -> Body | None:
 
 def checked_coefficient(name: str, decomposition: Decomposition, value: Any, most: int) -> Array:
     """Return a coefficient as an array of floats. Raises `ValueError` if it has not at most `most` axes of entries."""
-    value, ndim = precise(device_array(value)), decomposition.ndim
+    value, ndim = precise(device_array(value, name)), decomposition.ndim
     lead = value.shape[: value.ndim - ndim] if value.ndim else ()
     known = not value.ndim or decomposition.layout().holds(value)
     if not (known and len(lead) <= most and all(n == ndim for n in lead)):

@@ -103,7 +103,7 @@ class GrossPitaevskii(AbstractEquation):
         return jnp.zeros((), like.dtype) if potential is None else self._checked(potential).astype(like.dtype)
 
     def _checked(self, potential: Any) -> Array:
-        field, shape = device_array(potential), self.products.decomposition.padded_shape()
+        field, shape = device_array(potential, "potential"), self.products.decomposition.padded_shape()
         if field.shape not in ((), shape) or jnp.iscomplexobj(field):
             raise ValueError(
                 f"`potential` must be a real field of shape {shape}; got {field.dtype} of {field.shape}. Products are "

@@ -13,14 +13,13 @@ from jax import Array
 from jax.core import Tracer
 from jaxtyping import Shaped
 
-from .._common.host import device_array
 from .._common.placement import place_field
 from .._common.primes import has_prime_above
 from .._common.sharding import mesh_in_context
 from .._core.layout import check_global
 from .._operator.transform import AbstractTransform
 from . import _vector
-from ._check import check_fft, check_periodic, check_real, of_transformed
+from ._check import as_field, check_fft, check_periodic, check_real, of_transformed
 from ._shells import check_edges, modes_of, rounded_down, shell_sums, statistics_transform
 from ._spectra import real_product
 
@@ -102,7 +101,7 @@ def bispectrum(
     bounds = check_edges(edges)
     if bounds[0] < 0:
         raise ValueError(f"`edges` must be at least zero; got {bounds[0]}.")
-    return _bispectrum(statistics_transform(fft), device_array(u), bounds, _checked_triangles(triangles, bounds))
+    return _bispectrum(statistics_transform(fft), as_field("u", u, fft), bounds, _checked_triangles(triangles, bounds))
 
 
 @eqx.filter_jit

@@ -6,11 +6,13 @@ from typing import Any, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 
 from .._basis.base import AbstractBasis
 from .._basis.fourier import Fourier
 from .._common.blocks import axis_names
+from .._common.host import device_array
 from .._operator.transform import AbstractTransform, Wavenumbers
 
 
@@ -33,6 +35,16 @@ def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
     if real and fft.takes_complex:
         raise ValueError("`fft` must be built with `real=True`; got a complex transform.")
     return fft.decomposition.shape
+
+
+def as_field(name: str, value: Any, fft: AbstractTransform) -> Array:
+    """Return a field on the grid of `fft` as an array. Errors call it `name`, the argument of a function.
+
+    Raises `TypeError` for what is no array, and `ValueError` for another shape.
+    """
+    field = device_array(value, name)
+    fft.decomposition.layout().check(field, name)
+    return field
 
 
 def check_real(name: str, field: Any) -> None:

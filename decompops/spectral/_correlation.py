@@ -10,11 +10,10 @@ import numpy as np
 from jax import Array
 from jaxtyping import Shaped
 
-from .._common.host import device_array
 from .._core.layout import check_global
 from .._operator.transform import AbstractTransform, coordinates_along, product_along
 from . import _vector
-from ._check import check_fft, check_periodic, checked_wavenumbers
+from ._check import as_field, check_fft, check_periodic, checked_wavenumbers
 from ._shells import (
     Coordinates,
     Lattice,
@@ -69,7 +68,7 @@ def correlation_function(
     check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
     check_periodic(fft)
     fft = statistics_transform(fft)
-    return _correlation(fft, device_array(u), _default_bounds(fft) if edges is None else check_edges(edges))
+    return _correlation(fft, as_field("u", u, fft), _default_bounds(fft) if edges is None else check_edges(edges))
 
 
 @eqx.filter_jit

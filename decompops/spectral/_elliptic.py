@@ -123,7 +123,7 @@ class AbstractElliptic(AbstractSpectralOperator):
             raise ValueError(f"`walls` must be given for values at walls; got {self.title} without walls.")
         check_global("field", self.decomposition.mesh_axes)
         self.in_layout.check(field)
-        field = device_array(field)
+        field = device_array(field, "field")
         field = field if jnp.iscomplexobj(field) else field.astype(field_dtype(field.dtype))
         if self._across.adds_values:
             return self(self._with_values(field, self.sign, first, last))

@@ -42,7 +42,7 @@ def mean_square(fft: AbstractTransform, spectrum: Inexact[Array | np.ndarray, "*
     if fft.out_structure.kind == "complex" and not jnp.iscomplexobj(spectrum):
         raise TypeError(f"`spectrum` must be complex, as `fft` returns it; got {jnp.result_type(spectrum)}.")
     fft.out_layout.check(spectrum, "spectrum")
-    return _mean_square(fft, pad(device_array(spectrum), fft.out_layout.blocks))
+    return _mean_square(fft, pad(device_array(spectrum, "spectrum"), fft.out_layout.blocks))
 
 
 @in_one_program

@@ -194,12 +194,15 @@ def component_axes(components: Any, ndim: int) -> tuple[int, ...] | None:
     return named[str(components)]
 
 
-def check_components(components: Components, x: Any, ndim: int) -> None:
-    """Raise `ValueError` if `components` stands for several fields, but `x` does not have as many."""
+def check_components(components: Components, x: Any, ndim: int, name: str = "x") -> None:
+    """Raise `ValueError` if `components` stands for several fields, but `x` does not have as many.
+
+    Errors call `x` by its `name`.
+    """
     shape, wanted = jnp.shape(x), component_axes(components, ndim)
     if wanted and (len(shape) <= ndim or shape[-ndim - 1] != wanted[0]):
         lengths = ", ".join(f"n{axis}" for axis in axis_names(ndim))
-        raise ValueError(f"`x` must be a vector field of shape (*batch, {wanted[0]}, {lengths}); got {shape}.")
+        raise ValueError(f"`{name}` must be a vector field of shape (*batch, {wanted[0]}, {lengths}); got {shape}.")
 
 
 def dealiased(fft: AbstractTransform, rule: AbstractDealiasing | None = Truncate()) -> AbstractTransform:

@@ -17,11 +17,10 @@ from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import aligned
 from .._common.check import check_axis
-from .._common.host import device_array
 from .._core.layout import check_global
 from .._operator.transform import AbstractTransform
 from . import _vector
-from ._check import check_fft, of_transformed, points_of_others
+from ._check import as_field, check_fft, of_transformed, points_of_others
 from ._shells import (
     Coordinates,
     modes_of,
@@ -74,7 +73,7 @@ def power_spectrum(
     `Chebyshev` or an orthogonal series, or if `edges` do not increase or are traced.
     """
     fft = transform_of_modes(fft)
-    return _spectrum(fft, device_array(u), None, wavenumber_bounds(fft, edges))
+    return _spectrum(fft, as_field("u", u, fft), None, wavenumber_bounds(fft, edges))
 
 
 def cross_spectrum(
@@ -110,7 +109,7 @@ def cross_spectrum(
     **Raises:** the errors of `power_spectrum`.
     """
     fft = transform_of_modes(fft)
-    return _spectrum(fft, device_array(u), device_array(v), wavenumber_bounds(fft, edges))
+    return _spectrum(fft, as_field("u", u, fft), as_field("v", v, fft), wavenumber_bounds(fft, edges))
 
 
 def power_multipoles(
@@ -155,8 +154,8 @@ def power_multipoles(
     fits = numbers.ndim == 1 and numbers.size and np.issubdtype(numbers.dtype, np.integer)
     if not fits or (numbers < 0).any() or (numbers % 2).any():
         raise ValueError(f"`orders` must be one or more even integers of at least zero; got {orders!r}.")
-    other = None if v is None else device_array(v)
-    return _spectrum(fft, device_array(u), other, wavenumber_bounds(fft, edges), tuple(numbers.tolist()), about)
+    other = None if v is None else as_field("v", v, fft)
+    return _spectrum(fft, as_field("u", u, fft), other, wavenumber_bounds(fft, edges), tuple(numbers.tolist()), about)
 
 
 class EnergySpectrum(NamedTuple):
@@ -198,7 +197,8 @@ def energy_spectrum(
 
     **Raises:** the errors of `power_spectrum`; `ValueError` if u has no axis of components, or if an edge is infinite.
     """
-    fft, u = transform_of_modes(fft), device_array(u)
+    fft = transform_of_modes(fft)
+    u = as_field("u", u, fft)
     if u.ndim <= fft.decomposition.ndim:
         lengths = ", ".join(f"n{axis}" for axis in axis_names(fft.decomposition.ndim))
         raise ValueError(
@@ -254,7 +254,7 @@ def plane_spectra(
         options["bases"] = _replaced(fft.bases, across, Points())
         options["modes"] = fft.modes and _replaced(fft.modes, across, shape[across])
     fft = fft.replace(**options)
-    return _spectrum(fft, device_array(u), None, wavenumber_bounds(fft, edges), across=across)
+    return _spectrum(fft, as_field("u", u, fft), None, wavenumber_bounds(fft, edges), across=across)
 
 
 def _replaced(values: tuple, place: int, value: Any) -> tuple:

@@ -69,7 +69,7 @@ def tridiagonal_solve(
     **Source:** Golub and Van Loan, Matrix Computations (2013), section 4.3.6; for row sums, Alfa, Xue and Ye, Math.
     Comp. 71 (2002).
     """
-    b = device_array(b)
+    b = device_array(b, "b")
     ndim = b.ndim
     if not jnp.issubdtype(b.dtype, jnp.inexact):
         raise TypeError(f"`b` must be an array of a floating-point or complex dtype; got dtype {b.dtype}.")
@@ -83,7 +83,7 @@ def tridiagonal_solve(
         return b
     coefficients = []
     for name, values in (("lower", lower), ("diagonal", diagonal), ("upper", upper)):
-        values = device_array(values)
+        values = device_array(values, name)
         if jnp.iscomplexobj(values):
             raise TypeError(f"`{name}` must be real; got dtype {values.dtype}.")
         if values.ndim > ndim or any(n not in (1, m) for n, m in zip(values.shape[::-1], b.shape[::-1])):

@@ -22,7 +22,7 @@ from .._operator.placed import Placed
 from .._operator.transform import AbstractTransform
 from .._operator.transpose import Transpose
 from . import _vector
-from ._check import check_fft, check_periodic, check_real, points_of_others
+from ._check import as_field, check_fft, check_periodic, check_real, points_of_others
 from ._dealiasing import AbstractDealiasing, Pad, check_dealiasing
 from ._modes import check_components, inner_transform, slope_units
 from ._shells import known_lengths, modes_of, shell_sums, summed_over_grid, wavenumber_bounds
@@ -80,7 +80,7 @@ def energy_transfer(
     check_flow(fft, u)
     check_dealiasing("dealiasing", dealiasing)
     bounds = wavenumber_bounds(fft, edges, complete=True)
-    return _transfer(transform_of_modes(fft), device_array(u), bounds, dealiasing)
+    return _transfer(transform_of_modes(fft), as_field("u", u, fft), bounds, dealiasing)
 
 
 @eqx.filter_jit
@@ -161,7 +161,7 @@ def turbulence_scales(
     if check_flow(fft, u) not in (2, 3):
         raise ValueError(f"`fft` must transform a grid of two or three axes; got {fft!r}.")
     check_number("viscosity", viscosity, positive=True)
-    return _scales(transform_of_modes(fft), device_array(u), viscosity)
+    return _scales(transform_of_modes(fft), as_field("u", u, fft), viscosity)
 
 
 @eqx.filter_jit
@@ -244,7 +244,7 @@ def structure_functions(
         raise ValueError(f"`axes` must be axes along which cells have the same length; got the lengths {spacing}.")
     r = spacing[0] * cells
     # Differences of unsigned integers wrap around, and sums in half precision overflow.
-    u = device_array(u)
+    u = as_field("u", u, fft)
     return _structure(fft, u.astype(field_dtype(u.dtype)), tuple(cells.tolist()), tuple(r.tolist()), powers, along)
 
 
@@ -287,6 +287,7 @@ def check_flow(fft: Any, u: Any) -> int:
     shape = check_fft(fft, real=True)
     check_periodic(fft)
     check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
-    check_components("vector", u, len(shape))
+    u = device_array(u, "u")
+    check_components("vector", u, len(shape), "u")
     check_real("u", u)
     return len(shape)

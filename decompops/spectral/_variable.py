@@ -86,7 +86,7 @@ class VariableLaplacian(AbstractSpectral, AbstractDerivable):
                 )
         if fft.modes not in (None, fft.decomposition.shape):
             raise ValueError(f"`fft` must keep all modes; got {fft!r}.")
-        coefficient = device_array(coefficient)
+        coefficient = device_array(coefficient, "coefficient")
         if not jnp.issubdtype(coefficient.dtype, jnp.floating):
             raise TypeError(f"`coefficient` must be real; got {coefficient.dtype}.")
         fft.decomposition.layout().check(coefficient, "coefficient")

@@ -110,7 +110,7 @@ def test_bad_input(plain):
     measure = lambda u, **options: plain.spectral.correlation_function(fft, u, **options)
     with pytest.raises(ValueError, match="`edges` must be two or more increasing numbers"):
         measure(np.ones((4, 4, 4)), edges=(1, 1))
-    with pytest.raises(ValueError, match=r"`x` must have shape .*; got \(4, 4, 5\)"):
+    with pytest.raises(ValueError, match=r"`u` must have shape .*; got \(4, 4, 5\)"):
         measure(np.ones((4, 4, 5)))
     boxed = lambda a: plain.spectral.correlation_function(fft.replace(box=plain.Box(a)), np.ones((4, 4, 4)))
     with pytest.raises(ValueError, match="`edges` must be given if the lengths of the box are traced"):

@@ -177,7 +177,7 @@ BAD = [
     (lambda s, f, u: s.power_multipoles(f.replace(transformed=(0, 1)), u), "`axis` must be an axis that `fft` trans"),
     (lambda s, f, u: s.power_multipoles(f, u, orders=(0, 1)), r"`orders` must be .* even .*; got \(0, 1\)"),
     (lambda s, f, u: s.power_multipoles(f, u, orders=()), r"`orders` must be .*; got \(\)"),
-    (lambda s, f, u: s.cross_spectrum(f, u, u[..., 1:]), r"`x` must have shape .*; got \(4, 4, 3\)"),
+    (lambda s, f, u: s.cross_spectrum(f, u, u[..., 1:]), r"`v` must have shape .*; got \(4, 4, 3\)"),
     (lambda s, f, u: s.energy_spectrum(f, u), r"`u` must have an axis of components .*pass `u\[None\]`"),
     (lambda s, f, u: s.cross_spectrum(f, u, u, edges=(1, 1)), "`edges` must be two or more increasing numbers"),
     (lambda s, f, u: s.energy_spectrum(f, u[None], edges=(0, np.inf)), r"`edges` must be finite, .*; got \(0, inf\)"),

@@ -317,7 +317,7 @@ BAD = [
         lambda d, f: jax.jit(lambda a: d.spectral.power_spectrum(f.replace(box=d.Box(a)), np.ones((4, 4, 4))))(1.0),
         "`edges` must be given if the lengths of the box are traced",
     ),
-    (lambda d, f: d.spectral.power_spectrum(f, np.ones((4, 4, 5))), r"`x` must have shape .*; got \(4, 4, 5\)"),
+    (lambda d, f: d.spectral.power_spectrum(f, np.ones((4, 4, 5))), r"`u` must have shape .*; got \(4, 4, 5\)"),
     (
         lambda d, f: d.spectral.mean_square(f, np.ones((4, 4, 5), complex)),
         r"`spectrum` must have shape .*; got \(4, 4, 5\)",

@@ -229,7 +229,7 @@ def test_bad_input_is_refused(plain):
     fft = plain.FFT2D(make_mesh((1,)), shape=(8, 4), real=True)
     u = np.ones((2, 8, 4))
     for call, message in (
-        (lambda: spectral.energy_transfer(fft, u[0]), r"`x` must be a vector field of shape .*got \(8, 4\)"),
+        (lambda: spectral.energy_transfer(fft, u[0]), r"`u` must be a vector field of shape .*got \(8, 4\)"),
         (lambda: spectral.energy_transfer(fft, u, dealiasing="3/2"), "`dealiasing` must be .*got '3/2'"),
         (lambda: spectral.turbulence_scales(fft, u, 0.0), "`viscosity` must be .*got 0.0"),
         (lambda: spectral.turbulence_scales(fft.replace(real=False), u, 1.0), "`fft` must be built with `real=True`"),

@@ -171,3 +171,23 @@ def test_options_of_another_type(plain, given):
         ("velocity", TypeError, lambda: plain.pde.CFL(velocity=1.0)),
     ):
         says(f"`{name}` must be ", error, call)
+
+
+@pytest.mark.parametrize("given_field", [None, "field", np.zeros((3, N, N, N + 1))], ids=["None", "text", "shape"])
+def test_statistics_of_no_field(plain, given, given_field):
+    """The error calls the argument by its own name."""
+    s, fft, u = plain.spectral, given.fft, VECTOR[0]
+    for name, call in (
+        ("u", lambda x: s.power_spectrum(fft, x)),
+        ("u", lambda x: s.energy_spectrum(fft, x)),
+        ("v", lambda x: s.cross_spectrum(fft, u, x)),
+        ("u", lambda x: s.power_multipoles(fft, x)),
+        ("u", lambda x: s.correlation_function(fft, x)),
+        ("u", lambda x: s.bispectrum(fft, x, (1, 2, 3))),
+        ("u", lambda x: s.energy_transfer(fft, x)),
+        ("u", lambda x: s.structure_functions(fft, x, (1,))),
+        ("factor", lambda x: plain.Multiply(fft.decomposition, x)),
+        ("a", lambda x: plain.finite_volume.Diffusion(fft.decomposition, x)),
+    ):
+        with pytest.raises((TypeError, ValueError), match=f"^`{name}` must "):
+            call(given_field)
