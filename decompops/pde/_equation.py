@@ -18,7 +18,7 @@ from .._core.structure import Structure
 from .._operator.derived import UNCHANGED, Form
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
-from ..spectral._check import check_diagonal, check_fft
+from ..spectral._check import check_diagonal, check_factors, check_fft
 from ..spectral._dealiasing import AbstractDealiasing, Truncate, check_dealiasing
 from ..spectral._modes import (
     Components,
@@ -163,7 +163,8 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         """Return the factor by which L multiplies each mode of `u`.
 
-        The factor is a real or complex array in the precision of `u`, which broadcasts against `u`.
+        The factor is a number, or a real or complex array that broadcasts against `u`. It is used in the precision of
+        `u`.
         """
 
     def to_diagonal(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
@@ -189,7 +190,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
 
     def resolvent(self, u: Inexact[Array, "*spectrum"], h: Number) -> Inexact[Array, "*spectrum"]:
         self.check(u)
-        linear = jnp.asarray(self.linear(u))
+        linear = linear_factor(self, u)
         factor = 1 / (1 - _vector.cast(h, u).astype(linear.dtype) * linear)
         return self.from_diagonal(_vector.times(factor, self.to_diagonal(u)))
 
@@ -280,14 +281,35 @@ class RealSpace(eqx.Module):
 
 @in_one_program
 def _rate(equation: AbstractEquation, t: Time, u: Array, args: Any) -> Array:
-    linear = equation.from_diagonal(_vector.times(jnp.asarray(equation.linear(u)), equation.to_diagonal(u)))
-    return sharded_like(linear + equation.nonlinear(t, u, args), u)
+    linear = equation.from_diagonal(_vector.times(linear_factor(equation, u), equation.to_diagonal(u)))
+    return sharded_like(linear + like_state("nonlinear", equation.nonlinear(t, u, args), u), u)
 
 
 @in_one_program
 def _rate_of_fields(fields: RealSpace, t: Time, u: Array, args: Any) -> Array:
     equation = fields.equation
     return sharded_like(equation.fields(equation(t, equation.state(u), args)), u)
+
+
+def linear_factor(equation: AbstractEquation, u: Array) -> Array:
+    """Return `equation.linear(u)` in the precision of `u`, after checks of its shape.
+
+    Integrators multiply it by a time, which would be zero as an integer.
+    """
+    factor = check_factors(u, equation.linear(u), f"{type(equation).__name__}.linear")
+    real = jnp.finfo(u.dtype).dtype
+    return factor.astype(np.result_type(real, np.complex64) if jnp.iscomplexobj(factor) else real)
+
+
+def like_state(name: str, result: Any, u: Array) -> Array:
+    """Return the result of the method `name` of an equation. Raises `ValueError` unless it is like the state `u`."""
+    if not isinstance(result, Array) or (result.shape, result.dtype) != (u.shape, u.dtype):
+        got = f"{result.dtype} {result.shape}" if isinstance(result, Array) else repr(result)
+        raise ValueError(
+            f"`equation.{name}` must return an array with the dtype and shape of the state, {u.dtype} {u.shape}; got "
+            f"{got}."
+        )
+    return sharded_like(result, u)
 
 
 def check_components(equation: AbstractSplitEquation, fields: Any) -> None:

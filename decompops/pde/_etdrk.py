@@ -14,7 +14,7 @@ from .._common.check import as_integer, check_number
 from .._common.remember import in_one_program
 from .._common.typed import sharded_like
 from ..spectral._vector import cast, times
-from ._equation import AbstractEquation, Time, check_equation
+from ._equation import AbstractEquation, Time, check_equation, linear_factor
 from ._integrator import AbstractIntegrator, check_state, slope
 
 
@@ -71,7 +71,7 @@ class ETDRK(AbstractIntegrator):
 
     def stepper(self, u: Inexact[Array, "*spectrum"], args: Any = None) -> Callable[[Time, Array], Array]:
         equation, h = check_equation(self.equation), cast(self.dt, check_state(self.equation, u))
-        z = jnp.asarray(equation.linear(u))
+        z = linear_factor(equation, u)
         method = _method(self.order, h.astype(z.dtype) * z)
 
         def step(t: Time, u: Array) -> Array:

@@ -15,11 +15,10 @@ from jaxtyping import Inexact, Int
 
 from .._common.box import Number
 from .._common.placement import known
-from .._common.typed import sharded_like
 from .._core.structure import Structure
 from .._rollout.rollout import Options, check_options, roll_out
 from ..spectral._vector import cast, times
-from ._equation import AbstractSplitEquation, Time
+from ._equation import AbstractSplitEquation, Time, like_state
 
 
 class History(eqx.Module):
@@ -181,7 +180,7 @@ def check_state(equation: AbstractSplitEquation, u: Any) -> Any:
 
 def slope(equation: AbstractSplitEquation, t: Array, u: Array, args: Any) -> Array:
     """Return N(t, u), sharded like u. Raises `ValueError` unless it has the shape and dtype of the state."""
-    return _like_state("nonlinear", equation.nonlinear(t, u, args), u)
+    return like_state("nonlinear", equation.nonlinear(t, u, args), u)
 
 
 def solved(equation: AbstractSplitEquation, t: Array, u: Array, h: Array) -> Array:
@@ -189,7 +188,7 @@ def solved(equation: AbstractSplitEquation, t: Array, u: Array, h: Array) -> Arr
 
     Raises `ValueError` unless v has the shape and dtype of the state.
     """
-    return _like_state("resolvent", equation.at(t).resolvent(u, h), u)
+    return like_state("resolvent", equation.at(t).resolvent(u, h), u)
 
 
 def scaled(factor: Array, u: Array) -> Array:
@@ -206,13 +205,3 @@ def state_of(carried: Any) -> Any:
 def is_finite(solver: AbstractIntegrator, carried: Any) -> Array:
     """Return whether the state in `carried` has neither infinities nor NaNs, on any device."""
     return solver.in_structure.layout.min(jnp.isfinite(state_of(carried))).all()
-
-
-def _like_state(name: str, result: Any, u: Array) -> Array:
-    if not isinstance(result, Array) or (result.shape, result.dtype) != (u.shape, u.dtype):
-        got = f"{result.dtype} {result.shape}" if isinstance(result, Array) else repr(result)
-        raise ValueError(
-            f"`equation.{name}` must return an array with the dtype and shape of the state, {u.dtype} {u.shape}; got "
-            f"{got}."
-        )
-    return sharded_like(result, u)

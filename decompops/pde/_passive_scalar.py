@@ -16,7 +16,7 @@ from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._dealiasing import AbstractDealiasing
 from ..spectral._modes import SlopeAxes, slope_axes
-from ._equation import AbstractEquation, Time, Walls, check_equation
+from ._equation import AbstractEquation, Time, Walls, check_equation, linear_factor
 from ._forcing import Forcing, add_forcing, check_forcing
 
 
@@ -98,7 +98,7 @@ class PassiveScalar(AbstractEquation):
 
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         rest, scalar = self._parts(u)
-        inner = jnp.asarray(self.equation.linear(rest))
+        inner = linear_factor(self.equation, rest)
         decay = -_vector.cast(self.diffusivity, u) * _vector.squared(self.wavenumbers(u))
         spread = lambda factor, like: aligned(factor, like) * jnp.ones_like(like, dtype=factor.dtype)
         return self._join(spread(inner, rest), spread(decay.astype(inner.dtype), scalar))

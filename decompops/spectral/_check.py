@@ -1,4 +1,4 @@
-"""Checks of the transforms that spectral operators and equations take."""
+"""Checks of the transforms and factors that spectral operators and equations take."""
 
 import math
 from collections.abc import Sequence
@@ -127,3 +127,20 @@ def varying_axes(shape: Sequence[int]) -> list[int]:
 def of_transformed(fft: AbstractTransform, values: Sequence[_T]) -> tuple[_T, ...]:
     """Return the entries of `values` for the axes that `fft` transforms. `values` has one entry for each grid axis."""
     return tuple(values[axis] for axis in fft.transformed)
+
+
+def check_factors(spectrum: Array, factors: Any, name: str) -> Array:
+    """Return the `factors` of the user's function `name` as an array that broadcasts against `spectrum`."""
+    try:
+        factors = jnp.asarray(factors)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"`{name}` must return an array of factors; got {factors!r}.") from error
+    try:
+        fits = jnp.broadcast_shapes(factors.shape, spectrum.shape) == spectrum.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"`{name}` must return factors that broadcast against the spectrum {spectrum.shape}; got {factors.shape}."
+        )
+    return factors

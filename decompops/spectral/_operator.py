@@ -21,7 +21,7 @@ from .._core.structure import Structure
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.transform import AbstractTransform
 from . import _vector
-from ._check import check_fft
+from ._check import check_factors, check_fft
 from ._modes import (
     AbstractSpectral,
     Components,
@@ -214,16 +214,4 @@ class SpectralOperator(AbstractSpectralOperator):
 
 def multiplied(spectrum: Array, factors: Any, name: str) -> Array:
     """Return `spectrum` times the `factors` that the user's function `name` returned, after checks of the factors."""
-    try:
-        factors = jnp.asarray(factors)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"`{name}` must return an array of factors; got {factors!r}.") from error
-    try:
-        fits = jnp.broadcast_shapes(factors.shape, spectrum.shape) == spectrum.shape
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ValueError(
-            f"`{name}` must return factors that broadcast against the spectrum {spectrum.shape}; got {factors.shape}."
-        )
-    return _vector.times(factors, spectrum)
+    return _vector.times(check_factors(spectrum, factors, name), spectrum)

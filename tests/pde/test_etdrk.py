@@ -64,6 +64,30 @@ def test_numbers_of_other_types_and_forcings_of_other_precisions():
     assert_close(*results)
 
 
+@pytest.mark.parametrize("factor", [-1, np.int32(-1), np.float16(-0.3), np.float32(-0.3), np.complex64(-0.3j)])
+def test_linear_factors_of_other_types(factor):
+    """Integrators use the factor of an equation in the precision of its state, also inside of a `PassiveScalar`."""
+
+    class Scaled(pde.Advection):
+        components = "vector"
+
+        def linear(self, u):
+            return factor
+
+    flow = Scaled(FFT3D(make_mesh((1, 1)), shape=(4, 4, 4), real=True), (0.0, 0.0, 0.0))
+    u = flow.state(np.ones((3, 4, 4, 4)))
+    exact = np.exp(0.2 * complex(factor))
+    for integrator, error in ((pde.ETDRK, 1e-12), (pde.IMEXRK, 1e-4), (pde.SBDF, 1e-2)):
+        last, _ = integrator(flow, 0.1).rollout(u, 2)
+        np.testing.assert_allclose(last[0, 0, 0, 0], exact * u[0, 0, 0, 0], rtol=error)
+    np.testing.assert_allclose(flow(0.0, u)[0, 0, 0, 0], complex(factor) * u[0, 0, 0, 0])
+    carrying = pde.PassiveScalar(flow, 0.5)
+    x = np.arange(4)[:, None, None] * np.pi / 2
+    wave = carrying.state(np.concatenate([np.zeros((3, 4, 4, 4)), np.broadcast_to(np.cos(x), (1, 4, 4, 4))]))
+    last, _ = pde.ETDRK(carrying, 0.1).rollout(wave, 2)
+    assert_close(last[3], math.exp(-0.5 * 0.2) * wave[3])
+
+
 def test_derivatives_of_a_rollout_are_those_of_finite_differences():
     """Derivatives with respect to viscosity, time step and initial state equal finite differences."""
     equation, u = flow((2, 1))
@@ -108,6 +132,13 @@ def test_bad_input_is_refused(plain):
 
     doubled = plain.pde.ETDRK(InSingle(fft, 1.0), 0.1)
 
+    def with_factor(factor):
+        class Other(type(equation)):
+            def linear(self, u):
+                return factor
+
+        return Other(fft, 1.0)
+
     for make, message in (
         (lambda: plain.pde.ETDRK(fft, 0.1), r"`equation` must be an `AbstractEquation`, .*; got FFT3D"),
         (lambda: plain.pde.ETDRK(equation, 0.1, 5), r"`order` must be one of \(1, 2, 3, 4\); got 5"),
@@ -125,6 +156,16 @@ def test_bad_input_is_refused(plain):
             r"`forcing` must return .* shape of u, \(3, 3, 3, 2\); got \(3, 3, 2\)",
         ),
         (lambda: doubled.rollout(u, 2), r"`equation.nonlinear` must return .*, complex128 .*; got complex64"),
+        (lambda: doubled.equation(0.0, u), r"`equation.nonlinear` must return .*, complex128 .*; got complex64"),
+        (lambda: with_factor(None)(0.0, u), r"`Other.linear` must return an array of factors; got None"),
+        (
+            lambda: plain.pde.ETDRK(with_factor(np.ones(2)), 0.1).rollout(u, 2),
+            r"`Other.linear` must return factors that broadcast against the spectrum \(4, 4, 3\); got \(2,\)",
+        ),
+        (
+            lambda: plain.pde.IMEXRK(with_factor(np.ones((2, 1, 1, 1))), 0.1).rollout(u, 2),
+            r"`Other.linear` must return factors that broadcast against the spectrum .*; got \(2, 1, 1, 1\)",
+        ),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             make()
