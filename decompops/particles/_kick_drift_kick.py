@@ -100,6 +100,7 @@ class KickDriftKick(eqx.Module):
         - `p`: the particles at the first of `times`, with an attribute `velocity`.
         - `every`, `observe`, `progress`, `keep`, `keep_on_host`: as for the `rollout` of an integrator of `pde`.
             `observe` is a function `(t, p)` of the time and the particles, and a state are all arrays of the particles.
+            `every=1` observes after each step; the default observes less often.
 
         **Returns:** the last particles and the stacked results of `observe`.
 
