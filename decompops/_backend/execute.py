@@ -128,8 +128,9 @@ def _checked(result: Array, block: Array, step: AbstractStage | Plan, what: str)
     """
     before, after = (step.source, step.target) if isinstance(step, Plan) else (step.before, step.after)
     shape, dtype = (*block.shape[: -before.ndim], *after.block_shape), step.result_dtype(np.dtype(block.dtype))
-    if (result.shape, result.dtype) != (shape, dtype):
-        raise ValueError(f"{what} must return a block {dtype}{shape}; got {result.dtype}{result.shape}.")
+    if not isinstance(result, Array) or (result.shape, result.dtype) != (shape, dtype):
+        got = f"{result.dtype}{result.shape}" if isinstance(result, Array) else repr(result)
+        raise ValueError(f"{what} must return a block {dtype}{shape}; got {got}.")
     return result
 
 

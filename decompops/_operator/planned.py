@@ -82,7 +82,10 @@ class AbstractPlanned(AbstractDerivable):
 @remembered
 def _plan(operator: AbstractPlanned, form: Form) -> Plan:
     """Return the plan of `operator` in `form`."""
-    return plan_in_form(operator.plan(), form)
+    plan = operator.plan()
+    if not isinstance(plan, Plan):
+        raise TypeError(f"`{type(operator).__name__}.plan` must return a `Plan`; got {plan!r}.")
+    return plan_in_form(plan, form)
 
 
 def _kinds(plan: Plan) -> tuple[Kind | None, Kind | None]:

@@ -144,7 +144,7 @@ def split(stages: tuple[AbstractStage, ...], takes: Takes, wire: Wire | None = N
             alone = bool(narrow) and narrow[0] == 0 and not narrows
             end = max(narrow[0], 1) if narrow and not narrows else len(stages)
             count, number = takes(stages[:end]), next(numbers)
-            if not 0 <= count <= len(stages):
+            if not isinstance(count, int) or not 0 <= count <= len(stages):
                 raise ValueError(f"`takes` must return how many of {len(stages)} stages a kernel runs; got {count!r}.")
             if isinstance(stages[0], Pieces) and (alone or not count):
                 yield from assigned(stages[0].stages, stages[0])

@@ -34,6 +34,8 @@ class Plan:
     scale: float = 1.0
 
     def __post_init__(self):
+        if not isinstance(self.stages, tuple):
+            raise TypeError(f"`stages` of `{self.name}` must be a tuple of stages; got {self.stages!r}.")
         end = self.source
         for number, stage in enumerate(self.stages):
             if not isinstance(stage, AbstractStage):

@@ -104,7 +104,9 @@ def iterate(system: System, cycle: Cycle, b: Array, norm: Array) -> tuple[Array,
         new_norm = system.norm(new)
         slow = ~(new_norm <= 0.5 * norm)
         found = jnp.where(end.iterations >= system.max_steps, Reason.NOT_CONVERGED.value, RUNNING)
-        found = jnp.where(slow & end.broken, Reason.BREAKDOWN.value, found)
+        # A method of another package may make no step. Without this rule, it would make none for ever.
+        stuck = end.broken | (end.iterations == iterations)
+        found = jnp.where(slow & stuck, Reason.BREAKDOWN.value, found)
         found = jnp.where(slow & (end.norm <= system.target), Reason.STAGNATED.value, found)
         found = jnp.where(new_norm <= system.target, Reason.CONVERGED.value, found)
         found = jnp.where(jnp.isfinite(new_norm), found, Reason.NOT_FINITE.value).astype(np.int32)

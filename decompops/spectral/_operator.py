@@ -138,8 +138,11 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
         source, target = self._component_axes()
         if source is not None and target is not None:
             shape = (*shape[: len(shape) - ndim - len(source)], *target, *shape[-ndim:])
-        if result.shape != shape:
-            raise ValueError(f"`{self.title}.multiply` must return a spectrum of shape {shape}; got {result.shape}.")
+        if not isinstance(result, Array) or result.shape != shape:
+            got = getattr(result, "shape", result)
+            raise ValueError(f"`{self.title}.multiply` must return a spectrum of shape {shape}; got {got}.")
+        if jnp.iscomplexobj(spectrum) and not jnp.iscomplexobj(result):  # such as a field of as many points
+            raise ValueError(f"`{self.title}.multiply` must return a complex spectrum; got {result.dtype}.")
         return result
 
     def _transposed_multiply(self, spectrum: Array) -> Array:

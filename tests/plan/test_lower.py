@@ -77,7 +77,7 @@ def test_split(takes, kernels):
     assert split(STAGES, takes) == tuple(map(Step, STAGES, kernels))
 
 
-@pytest.mark.parametrize("count", [6, -1])
+@pytest.mark.parametrize("count", [6, -1, None])
 def test_takes_must_return_how_many_stages_it_takes(count):
     with pytest.raises(ValueError, match=f"`takes` must return how many of 5 stages a kernel runs; got {count}"):
         split(STAGES, lambda stages: count)

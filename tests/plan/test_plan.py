@@ -47,6 +47,8 @@ def test_stages_that_do_not_fit_are_refused(text, stages):
 
 def test_objects_that_are_not_stages_are_refused(plain):
     make, clear = plain._plan.plan.Plan, plain._plan.stage.Clear(BLOCKS)
+    with pytest.raises(TypeError, match=r"`stages` of `Thing` must be a tuple of stages; got \[Clear"):
+        make("Thing", BLOCKS, [clear])
     with pytest.raises(TypeError, match="`stages` of `Thing` must be stages; got 3 at 1"):
         make("Thing", BLOCKS, (clear, 3))
     with pytest.raises(TypeError, match=r"`stages` of `Thing` must be stages; got <class .*Clear'> at 0"):
@@ -169,6 +171,36 @@ def test_stages_of_other_packages():
             run(Plan("Mirror", BLOCKS, (Reverse(BLOCKS, result),)), x)
     with pytest.raises(ValueError, match="`Mirror` has no inverse, because `Reverse` has none"):
         plan.inverse()
+
+
+def test_operators_and_stages_that_return_nothing_are_refused(plain):
+    @dataclass(frozen=True)
+    class Lost(plain._plan.stage.AbstractStage):
+        before: object
+
+        @property
+        def after(self):
+            return self.before
+
+        def transpose(self):
+            return self
+
+        def apply(self, block):
+            pass
+
+    class Own(plain._operator.planned.AbstractPlanned):
+        decomposition: object
+        lost: bool
+
+        def plan(self):
+            blocks = self.decomposition.blocks()
+            return plain._plan.plan.Plan("Own", blocks, (Lost(blocks),)) if self.lost else None
+
+    dec, u = plain.Decomposition(make_mesh((1, 1)), shape=(2, 2, 2)), np.ones((2, 2, 2))
+    with pytest.raises(TypeError, match=r"`Own.plan` must return a `Plan`; got None"):
+        Own(dec, False)(u)
+    with pytest.raises(ValueError, match=r"the stage `Lost` of `Own` must return a block float64\(2, 2, 2\); got None"):
+        Own(dec, True)(u)
 
 
 def moves_from(blocks):

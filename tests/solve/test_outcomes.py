@@ -148,3 +148,16 @@ def test_bad_operators_and_fields(plain):
         _ = solver.T
     with pytest.raises(TypeError, match="`operator` must keep the dtype"):
         plain.solve.CG(plain.Multiply(fft.decomposition, np.ones(SHAPE, complex)))(np.ones(SHAPE))
+
+
+def test_a_method_that_makes_no_step_ends():
+    """A method of another package ends with `BREAKDOWN` if it forgets to call `system.moved`; it does not hang."""
+
+    class Idle(solve.AbstractSolver):
+        needs = "nothing"
+
+        def cycle(self, system, state, r):
+            return state
+
+    found = Idle(stencil(decomposition((1, 1)), (7.0, *LAPLACIAN[1:]))).solve(random_field(SHAPE))
+    assert (found.reason, found.iterations) == (solve.Reason.BREAKDOWN, 0)

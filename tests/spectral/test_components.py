@@ -39,3 +39,16 @@ def test_the_result_must_have_the_declared_components():
         ValueError, match=r"`Scaling.multiply` must return a spectrum of shape \(3, 4, .*; got \(4, 4, 3"
     ):
         scaling(("scalar", "vector"))(np.ones((4, 4, 4)))
+
+
+@pytest.mark.parametrize(
+    ("multiply", "text"),
+    [
+        (lambda self, spectrum: None, r"must return a spectrum of shape \(4, 4, 3\); got None"),
+        (lambda self, spectrum: spectrum.real, "must return a complex spectrum; got float64"),
+    ],
+)
+def test_the_result_must_be_a_spectrum(multiply, text):
+    operator = type("Own", (type(scaling(("any", "any"))),), {"multiply": multiply})
+    with pytest.raises(ValueError, match=f"`Own.multiply` {text}"):
+        operator(dops.FFT3D(make_mesh((1, 1)), shape=(4, 4, 4), real=True))(np.ones((4, 4, 4)))
