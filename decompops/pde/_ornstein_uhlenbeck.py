@@ -29,7 +29,7 @@ from ..spectral._dealiasing import AbstractDealiasing, Truncate, check_dealiasin
 from ..spectral._modes import AbstractSpectral, Components
 from ._equation import Time
 from ._forcing import check_term_state
-from ._shell_forcing import ROUNDING, Of, Shell, check_flow, check_shell, components_of, in_shell
+from ._shell_forcing import ROUNDING, Of, Shell, check_flow, check_shell, components_of, in_shell, plain_shell
 from ._symbols import size_of_constant
 
 
@@ -91,7 +91,7 @@ class OrnsteinUhlenbeckForcing(AbstractSpectral):
     key: tuple[Any, Any] = eqx.field(converter=_words)
     amplitude: Number = eqx.field(kw_only=True)
     time: Number = eqx.field(kw_only=True)
-    shell: Shell = eqx.field(kw_only=True, static=True)
+    shell: Shell = eqx.field(kw_only=True, static=True, converter=plain_shell)
     of: Of = eqx.field(kw_only=True, default="velocity", static=True)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 

@@ -1,10 +1,13 @@
 """Forces that drive turbulence by its own velocity: linear forcing, and a constant power in a shell of modes."""
 
+import math
 from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jaxtyping import Bool, Inexact
 
 from .._common.box import Number
@@ -24,6 +27,12 @@ Shell = tuple[float | int, float | int]
 # The field whose equation the force belongs to.
 Of = Literal["velocity", "vorticity"]
 ROUNDING = 1e-5  # Wavenumbers on the bounds of a shell have the rounding errors of single precision.
+
+
+def plain_shell(shell: Any) -> Any:
+    """Return a pair as a tuple of Python's numbers. Equinox takes a number of NumPy for an array, and warns."""
+    plain = lambda bound: bound.item() if isinstance(bound, np.generic) else bound
+    return tuple(map(plain, shell)) if isinstance(shell, tuple | list) else shell
 
 
 def check_shell(shell: Any) -> Shell:
@@ -52,6 +61,29 @@ def in_shell(squared: Any, shell: Shell) -> Any:
     return (squared >= lower**2) & (squared <= upper**2)
 
 
+def check_has_modes(term: AbstractSpectral, shell: Shell) -> None:
+    """Raise `ValueError` if no mode of a state is in the shell, so that the force would always be zero.
+
+    A box of traced lengths is not checked.
+    """
+    transform, shape = term.transform, check_fft(term.fft)
+    if any(isinstance(length, Tracer) for length in term.fft.box_lengths):
+        return
+    squared, least, most = np.zeros(1), math.inf, 0.0
+    for axis in transform.transformed:
+        kept = (transform.modes or shape)[axis]
+        along = (2 * math.pi / float(term.fft.box_lengths[axis]) * np.arange(kept // 2 + 1)) ** 2
+        squared = np.unique(np.add.outer(squared, along))
+        if in_shell(squared, shell).any():
+            return
+        squared = squared[squared <= (shell[1] * (1 + ROUNDING)) ** 2]
+        least, most = min([least, *along[1:2]]), most + along[-1]
+    raise ValueError(
+        f"`shell` must contain a mode of the box; got {shell}, but |k| of a mode is at least {math.sqrt(least):.3g}, "
+        f"and at most {math.sqrt(most):.3g}."
+    )
+
+
 def _modes_in(term: AbstractSpectral, u: Array, shell: Shell) -> Bool[Array, "*#spectrum"]:
     return aligned(in_shell(_vector.squared(term.wavenumbers(u)), shell), u)
 
@@ -77,13 +109,13 @@ class LinearForcing(AbstractSpectral):
     - `shell`: the smallest and the largest |k| of the modes that the force acts on. The default is all modes except the
         mean.
 
-    **Raises:** `ValueError` if `fft` takes complex fields or is not periodic, or if `shell` is not a pair of increasing
-    positive numbers; `TypeError` if `rate` is not a number.
+    **Raises:** `ValueError` if `fft` takes complex fields or is not periodic, if `shell` is not a pair of increasing
+    positive numbers, or if `shell` contains no mode; `TypeError` if `rate` is not a number.
     """
 
     fft: AbstractTransform
     rate: Number
-    shell: Shell | None = eqx.field(default=None, static=True)
+    shell: Shell | None = eqx.field(default=None, static=True, converter=plain_shell)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
@@ -91,7 +123,7 @@ class LinearForcing(AbstractSpectral):
         check_flow(self.fft, "velocity")
         check_number("rate", self.rate)
         if self.shell is not None:
-            check_shell(self.shell)
+            check_has_modes(self, check_shell(self.shell))
 
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         check_term_state(self, u)
@@ -126,13 +158,13 @@ class PowerForcing(AbstractSpectral):
     - `of`: "velocity", or "vorticity" for `VorticityNavierStokes`: the force is then the curl of the force above.
 
     **Raises:** `ValueError` if `fft` takes complex fields or is not periodic, if `shell` is not a pair of increasing
-    positive numbers, if `of` is unknown, or if `of` is "vorticity" and the grid does not have two axes; `TypeError` if
-    `power` is not a number.
+    positive numbers or contains no mode, if `of` is unknown, or if `of` is "vorticity" and the grid does not have two
+    axes; `TypeError` if `power` is not a number.
     """
 
     fft: AbstractTransform
     power: Number
-    shell: Shell = eqx.field(static=True)
+    shell: Shell = eqx.field(static=True, converter=plain_shell)
     of: Of = eqx.field(kw_only=True, default="velocity", static=True)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
@@ -145,7 +177,7 @@ class PowerForcing(AbstractSpectral):
         check_dealiasing("dealiasing", self.dealiasing)
         check_flow(self.fft, self.of)
         check_number("power", self.power)
-        check_shell(self.shell)
+        check_has_modes(self, check_shell(self.shell))
 
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         check_term_state(self, u)

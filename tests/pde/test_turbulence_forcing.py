@@ -225,6 +225,22 @@ def test_an_interrupted_run_continues_with_the_random_force(tmp_path):
     assert np.abs(single).max() > 0
 
 
+@pytest.mark.parametrize("dealiasing", [spectral.Truncate(2 / 3), None])
+def test_a_shell_has_a_mode(dealiasing):
+    """Shells of the size of each mode are accepted, and shells between all modes are refused.
+
+    The bounds may be numbers of NumPy.
+    """
+    fft = transform((9, 5))
+    k = pde.state_transform(fft, dealiasing).wavenumbers()
+    sizes = np.unique(np.round(np.sqrt(np.asarray(k[0]) ** 2 + np.asarray(k[1]) ** 2), 9))
+    for size, following in zip(sizes[1:], [*sizes[2:], 1e3]):
+        pde.PowerForcing(fft, 1.0, (np.float32(0.999 * size), size), dealiasing=dealiasing)
+        between = [0.9 * size + 0.1 * following, 0.1 * size + 0.9 * following]
+        with pytest.raises(ValueError, match="`shell` must contain a mode of the box"):
+            pde.PowerForcing(fft, 1.0, between, dealiasing=dealiasing)
+
+
 def test_bad_input_is_refused(plain):
     pde = plain.pde
     fft = plain.FFT2D(make_mesh((1,)), shape=(8, 8), real=True)
@@ -236,6 +252,11 @@ def test_bad_input_is_refused(plain):
         (lambda: pde.PowerForcing(fft, 1.0, (2.0, 1.0)), r"`shell` must be a pair of numbers .*; got \(2.0, 1.0\)"),
         (lambda: pde.PowerForcing(fft, 1.0, 2.0), r"`shell` must be a pair of numbers .*; got 2.0"),
         (lambda: pde.PowerForcing(fft, 1.0, (1.0, 2.0), of="curl"), "`of` must be .*got 'curl' on a grid"),
+        (
+            lambda: pde.PowerForcing(fft.replace(box=plain.Box(1.0)), 1.0, (1.0, 2.5)),
+            r"`shell` must contain a mode of the box; got \(1.0, 2.5\), but \|k\| of a mode is at least 6.28, and",
+        ),
+        (lambda: pde.LinearForcing(fft, 1.0, (9, 10)), r"`shell` must contain .*; got \(9, 10\), but .* at most 2.83"),
         (lambda: make(key=3), r"`key` must be a key of JAX, such as `jax.random.key\(3\)`; got 3"),
         (lambda: make(time=0.0), "`time` must be a positive, finite number; got 0.0"),
         (lambda: make(shell=(1.0, 3.0)), r"`shell` must have less than half of the 5 modes along x; got .* up to 3"),
