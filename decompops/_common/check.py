@@ -141,15 +141,16 @@ def check_count(name: str, value: Any, *, least: int = 1) -> int:
     return count
 
 
-def as_integer(value: Any) -> Any:
-    """Return an integer, such as one of NumPy, as an int of Python, and other values as they are.
+def as_number(value: Any) -> Any:
+    """Return a number, such as one of NumPy, as one of Python, and other values as they are.
 
-    This converts static fields of modules, which must be hashable: an array of NumPy or JAX is not.
+    This converts static fields of modules. These must be hashable, and an array of NumPy or JAX is not. Equinox also
+    warns of scalars of NumPy.
     """
     try:
         return _index(value)
     except TypeError:
-        return value
+        return value.item() if isinstance(value, np.generic) else value
 
 
 def _index(value: Any) -> int:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Inexact
 
-from .._common.check import as_integer, check_count
+from .._common.check import as_number, check_count
 from .._core.window import Window
 from .._operator.transform import AbstractTransform
 from ..spectral import AbstractSpectralOperator, _vector
@@ -46,7 +46,7 @@ class Deconvolution(AbstractSpectralOperator):
 
     fft: AbstractTransform
     window: WindowName | Window = eqx.field(static=True)
-    times: int = eqx.field(static=True, default=1, converter=as_integer)
+    times: int = eqx.field(static=True, default=1, converter=as_number)
 
     def __check_init__(self):
         shape = check_fft(self.fft)

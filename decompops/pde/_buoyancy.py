@@ -9,7 +9,7 @@ from jaxtyping import Inexact
 
 from .._common.blocks import axis_names
 from .._common.box import Number
-from .._common.check import as_integer, brief, check_number
+from .._common.check import as_number, brief, check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
@@ -54,7 +54,7 @@ class Buoyancy(AbstractSpectral):
 
     fft: AbstractTransform
     acceleration: tuple[Number, ...]
-    scalar: int = eqx.field(kw_only=True, default=0, static=True, converter=as_integer)
+    scalar: int = eqx.field(kw_only=True, default=0, static=True, converter=as_number)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):

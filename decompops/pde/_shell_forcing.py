@@ -12,7 +12,7 @@ from jaxtyping import Bool, Inexact
 
 from .._common.box import Number
 from .._common.broadcast import aligned
-from .._common.check import check_number
+from .._common.check import as_number, check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector, mean_square
 from ..spectral._check import check_fft, check_periodic
@@ -30,9 +30,8 @@ ROUNDING = 1e-5  # Wavenumbers on the bounds of a shell have the rounding errors
 
 
 def plain_shell(shell: Any) -> Any:
-    """Return a pair as a tuple of Python's numbers. Equinox takes a number of NumPy for an array, and warns."""
-    plain = lambda bound: bound.item() if isinstance(bound, np.generic) else bound
-    return tuple(map(plain, shell)) if isinstance(shell, tuple | list) else shell
+    """Return a pair as a tuple of Python's numbers."""
+    return tuple(map(as_number, shell)) if isinstance(shell, tuple | list) else shell
 
 
 def check_shell(shell: Any) -> Shell:

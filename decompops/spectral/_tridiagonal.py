@@ -27,7 +27,7 @@ from jax import Array, lax
 from jaxtyping import Inexact, Real
 
 from .._common.broadcast import along
-from .._common.check import as_integer, check_flag
+from .._common.check import as_number, check_flag
 from .._common.host import device_array
 from .._common.sharding import mesh_of_type
 from .._common.typed import equally_varying
@@ -73,7 +73,7 @@ def tridiagonal_solve(
     ndim = b.ndim
     if not jnp.issubdtype(b.dtype, jnp.inexact):
         raise TypeError(f"`b` must be an array of a floating-point or complex dtype; got dtype {b.dtype}.")
-    axis = as_integer(axis)
+    axis = as_number(axis)
     if not isinstance(axis, int) or not -ndim <= axis < ndim:
         raise ValueError(f"`axis` must be an axis of `b`, from {-ndim} to {ndim - 1}; got {axis!r}.")
     check_flag("row_sums", row_sums)

@@ -9,7 +9,7 @@ import decompops as dops
 import jax
 import numpy as np
 import pytest
-from decompops import finite_volume, io, nn, particles, pde, plot, spectral
+from decompops import finite_volume, io, nn, particles, pde, plot, solve, spectral
 
 from helpers import make_mesh, random_field
 
@@ -181,3 +181,30 @@ def test_pictures_of_big_endian_arrays():
     pytest.importorskip("matplotlib")
     ours, wanted = (plot.slice(DEC, u).images[0].get_array() for u in (SCALAR.astype(">f8"), SCALAR))
     np.testing.assert_array_equal(ours, wanted)
+
+
+def test_options_that_are_numbers_of_numpy(plain):
+    """They equal numbers of Python, and raise no warning that an array is static."""
+    pm = particles.ParticleMesh(DEC, "cic")
+    matrix = finite_volume.Diffusion(DEC, 1.0, 1.0)
+    flow = plain.pde.NavierStokes(plain.FFT3D(MESH, shape=SHAPE, real=True), 0.1)
+    for build, options in (
+        (lambda **o: solve.CG(matrix, **o), {"rtol": 1e-3, "atol": 0.5, "max_steps": 9, "component_axes": 1}),
+        (lambda **o: solve.GMRES(matrix, **o), {"restart": 5}),
+        (lambda **o: particles.NUFFT(DEC, **o), {"tolerance": 1e-3, "oversampling": 2.0}),
+        (lambda **o: particles.NUFFTType3(DEC, **o), {"tolerance": 1e-3, "oversampling": 2.0}),
+        (lambda **o: particles.Gravity(pm, **o), {"gradient": 4, "laplacian": 2, "deconvolutions": 1}),
+        (lambda **o: particles.Deconvolution(REAL, "cic", **o), {"times": 2}),
+        (lambda **o: plain.pde.ETDRK(flow, 0.1, **o), {"order": 2}),
+        (lambda **o: pde.SBDF(pde.NavierStokes(REAL, 0.1), 0.1, **o), {"order": 3}),
+        (lambda **o: pde.KolmogorovForcing(REAL, **o), {"mode": 1}),
+        (lambda **o: pde.PowerForcing(REAL, 1.0, **o), {"shell": (1.0, 1.5)}),
+        (lambda **o: pde.Buoyancy(REAL, (0.0, 0.0, 1.0), **o), {"scalar": 1}),
+        (lambda **o: pde.VariableViscosity(REAL, np.exp, **o), {"scalar": 1}),
+    ):
+        built = build(
+            **{name: tuple(map(np.float64, x)) if name == "shell" else np.asarray(x)[()] for name, x in options.items()}
+        )
+        for name, value in options.items():
+            found = getattr(built, name)
+            assert (found, type(found)) == (value, type(value))
