@@ -10,6 +10,7 @@ from typing import Any, get_args
 import numpy as np
 from jax import Array
 
+from .._common.check import brief
 from .._common.host import native
 from .._core.layout import Layout
 from .._core.structure import Space
@@ -195,7 +196,9 @@ def reading(path: Any, what: str = "it") -> Iterator[None]:
 
 def _check_names(arrays: Any) -> None:
     if not isinstance(arrays, Mapping) or not arrays:
-        raise TypeError(f'`arrays` must be a dictionary of arrays by name, such as {{"velocity": u}}; got {arrays!r}.')
+        raise TypeError(
+            f'`arrays` must be a dictionary of arrays by name, such as {{"velocity": u}}; got {brief(arrays)}.'
+        )
     for name, array in arrays.items():
         if not (isinstance(name, str) and name.isidentifier()):
             raise ValueError(

@@ -56,6 +56,10 @@ class Particles(eqx.Module):
         return Load(self.counts)
 
     def __getitem__(self, name: str) -> Shaped[Array, "slots ..."]:
+        if name not in self.attributes:
+            raise KeyError(
+                f"`name` must be one of the attributes {tuple(self.attributes)} of the particles; got {name!r}."
+            )
         return self.attributes[name]
 
     @property

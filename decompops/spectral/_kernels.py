@@ -118,6 +118,8 @@ def as_kernel(kernel: Any) -> AbstractKernel:
     """Return `kernel`; if it is a function or an array, the kernel with these values."""
     if isinstance(kernel, AbstractKernel):
         return kernel
+    if isinstance(kernel, type):  # such as `PoissonKernel`, whose call makes a kernel
+        raise TypeError(f"`kernel` must be an object; got a class. Write `{kernel.__name__}(...)`.")
     if callable(kernel) or isinstance(kernel, Array | np.ndarray):
         return KernelValues(kernel)
     raise TypeError(f"`kernel` must be a kernel, a function of distances or an array; got {kernel!r}.")

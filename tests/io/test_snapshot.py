@@ -305,6 +305,7 @@ def test_a_damaged_file_is_refused(saved, fft, how, message):
     [
         ({"path": "u.npy"}, ValueError, r"`path` must end in .zarr or .h5 or .hdf5; got '.*u.npy'"),
         ({"arrays": {}}, TypeError, "`arrays` must be a dictionary of arrays by name"),
+        ({"arrays": np.ones(SHAPE)}, TypeError, r"`arrays` must be a dictionary of .*; got an array float64\["),
         (
             {"arrays": {"a b": np.ones(SHAPE)}},
             ValueError,

@@ -220,6 +220,8 @@ def test_bad_arguments(plain):
         spectral.Convolution(fft, np.zeros((8, 8, 8), complex))
     with pytest.raises(TypeError, match="`kernel` must be a kernel"):
         spectral.Convolution(fft, "poisson")
+    with pytest.raises(TypeError, match=r"`kernel` must be an object; got a class. Write `PoissonKernel\(...\)`"):
+        spectral.Convolution(fft, spectral.PoissonKernel)
     with pytest.raises(ValueError, match="must have the basis `Fourier`"):
         spectral.Convolution(fft.replace(modes=(2, 2, 2)), spectral.PoissonKernel())
     convolution = spectral.Convolution(fft, spectral.PoissonKernel())
