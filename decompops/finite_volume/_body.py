@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from .._common.host import device_array
+from .._common.host import device_array, dtype_of
 from .._core.decomposition import Decomposition
 from .._operator.halo import HaloExchange
 from .._operator.placed import Placed
@@ -76,11 +76,14 @@ def checked_body(geometry: Geometry, body: Any) -> Body | None:
         raise TypeError(
             f"`body` must be a `finite_volume.Body`, as `Body(distance)` returns; got {type(body).__name__}."
         )
-    check_values("distance", geometry, body.distance)
-    if not callable(body.distance):
-        return body
-    corners = body.boundary == "neumann"
-    values = geometry.sampled(body.distance, jnp.zeros(()).dtype, corners=corners)
+    check_values("distance", geometry, given := body.distance)
+    corners = callable(given) and body.boundary == "neumann"
+    if callable(given):
+        values = geometry.sampled("distance", given, jnp.zeros(()).dtype, corners=corners)
+    else:
+        values = given if hasattr(given, "dtype") else np.asarray(given)
+    if (dtype := dtype_of(values)).kind in "bc":  # Booleans and complex numbers.
+        raise TypeError(f"`distance` must be real, the signed distance from the surface, negative inside; got {dtype}.")
     return eqx.tree_at(lambda body: body.distance, body, Corners(values) if corners else values)
 
 
@@ -109,8 +112,8 @@ def check_values(name: str, geometry: Geometry, values: Any) -> None:
 
 
 def at_centres(geometry: Geometry, given: Callable[..., Array] | Any, dtype: Any) -> Array:
-    """Return a field: the values of a function at the centres of the cells, or the values themselves."""
-    values = geometry.sampled(given, dtype, corners=False) if callable(given) else jnp.asarray(given)
+    """Return a field: the values of a function `body` at the centres of the cells, or the values themselves."""
+    values = geometry.sampled("body", given, dtype, corners=False) if callable(given) else jnp.asarray(given)
     return Placed(geometry.decomposition)(precise(values, dtype))
 
 

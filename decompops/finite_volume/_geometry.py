@@ -9,13 +9,13 @@ import numpy as np
 from jax import Array, lax
 from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Float, Inexact
+from jaxtyping import Float, Shaped
 
 from .._basis.cells import Cells
 from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import along
-from .._common.check import check_number
+from .._common.check import brief, check_number
 from .._common.host import device_array, host_array
 from .._common.placement import place
 from .._common.remember import in_new_program
@@ -99,11 +99,12 @@ class Geometry(eqx.Module):
         length = jnp.asarray(self.decomposition.box_lengths[axis], dtype)
         return length / jnp.asarray(self.decomposition.shape[axis], dtype)
 
-    def sampled(self, function: Callable[..., Any], dtype: Any, *, corners: bool) -> Inexact[Array, "..."]:
+    def sampled(self, name: str, function: Callable[..., Any], dtype: Any, *, corners: bool) -> Shaped[Array, "..."]:
         """Return the values of a function of the coordinates at the centres of the cells, or at the corners.
 
         A block of n cells has n + 1 corners along each axis, so neighbouring blocks both hold those between them.
-        Each eager call calls the function: it may read variables that change.
+        Each eager call calls the function: it may read variables that change. Raises `ValueError`, with the `name` of
+        the function, unless its result is a number or an array that broadcasts to the points.
         """
         dec, cut, lines = self.decomposition, self.cut(local=False), []
         shape = tuple(parts * (cells + corners) for parts, cells in zip(cut.blocks.parts, cut.core))
@@ -116,8 +117,20 @@ class Geometry(eqx.Module):
             line = along((points * self.mean_width(axis, dtype)).reshape(-1), axis - dec.ndim, dec.ndim)
             names = [name if i == axis else None for i, name in enumerate(cut.blocks.names)]
             lines.append(place(line, NamedSharding(dec.mesh, PartitionSpec(*names))))
-        of_lines = lambda lines: jnp.broadcast_to(jnp.asarray(function(*lines)), shape)
         sharding = NamedSharding(dec.mesh, dec.spec())
+
+        def of_lines(lines: tuple[Array, ...]) -> Array:
+            values = function(*lines)
+            try:
+                whole = jnp.broadcast_to(jnp.asarray(values), shape)
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"`{name}` must return a number or an array that broadcasts to the coordinates of the points, of "
+                    f"shape {shape}; got {brief(values)}."
+                ) from None
+            # A function that is constant ignores the lines. They still tell the program its devices.
+            return lax.optimization_barrier((whole, lines))[0]
+
         return in_new_program(lambda lines: place(of_lines(lines), sharding), tuple(lines))
 
     def volumes(self, axes: Sequence[int], cut: Cut, dtype: Any) -> list[Array]:

@@ -289,6 +289,14 @@ def test_bad_arguments(plain):
         diffusion(dec, np.ones((2, 2, 6, 6)), body=body(ones))
     with pytest.raises(ValueError, match="`body` must be None for an operator without a body"):
         diffusion(dec).source(None, None, body=1.0)
+    with pytest.raises(TypeError, match=r"`distance` must be real, the signed distance .* got bool"):
+        diffusion(dec, body=body(lambda x, y: x > y))
+    with pytest.raises(TypeError, match=r"`distance` must be real, the signed distance .* got complex"):
+        diffusion(dec, body=body(1j * ones, "dirichlet"))
+    with pytest.raises(ValueError, match=r"`distance` must return a number or an array .* got an array .*\[3\]"):
+        diffusion(dec, body=body(lambda x, y: jnp.zeros(3)))
+    with pytest.raises(ValueError, match=r"`body` must return a number or an array that broadcasts .* got None"):
+        diffusion(dec, body=body(ones)).source(None, None, body=lambda x, y: None)
     with pytest.raises(ValueError, match="`body` must be a function of the coordinates, or a field"):
         diffusion(dec, body=body(ones)).source(None, None, body=np.ones(6))
 
@@ -332,3 +340,13 @@ def test_an_operator_sees_the_variables_that_a_function_reads(kind, boundary, mo
         if boundary == "neumann":
             one, other = (finite_volume.Gradient(dec, boundary=walls, body=body) for body in bodies)
             assert_close(one(u), other(u))
+
+
+def test_functions_may_be_constant():
+    """A function need not read its coordinates: a program without them still runs on the devices of the mesh."""
+    dec = dops.Decomposition(make_mesh((4,), "explicit"), shape=(8, 6), box=dops.Box((1.0, 1.0)))
+    u, ones = dec.shard(random_field((8, 6))), np.ones((8, 6))
+    no_body, cut = (finite_volume.Body(given) for given in (lambda x, y: 1.0, lambda x, y: x - 0.3))
+    assert_close(finite_volume.Diffusion(dec, body=no_body)(u), finite_volume.Diffusion(dec)(u))
+    operator = finite_volume.Diffusion(dec, body=cut)
+    assert_close(operator.source(None, None, body=lambda x, y: 1), operator.source(None, None, body=ones))
