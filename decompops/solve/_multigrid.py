@@ -110,7 +110,7 @@ class Multigrid(AbstractDerivable):
         """
         if not isinstance(operator, Diffusion):
             raise TypeError(f"`operator` must be a `finite_volume.Diffusion`; got {type(operator).__name__}.")
-        if jnp.issubdtype(operator.network.faces[0].dtype, jnp.complexfloating):
+        if any(map(jnp.iscomplexobj, jax.tree.leaves(operator.network))):
             raise TypeError("`operator` must have real coefficients; got complex ones.")
         self.degree = check_count("degree", degree)
         if cycle not in ("V", "W"):

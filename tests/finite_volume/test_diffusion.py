@@ -112,6 +112,7 @@ def test_complex_coefficients_and_forms():
     assert_close(matrix_of(operator.H, np.complex128), matrix.conj().T, rtol=1e-13)
     assert operator.T.T is operator
     assert operator.out_structure.kind == "complex"
+    assert finite_volume.Diffusion(dec, 1.0, 1j).out_structure.kind == "complex"
     u = dec.shard(random_field((2, *dec.shape), np.float32))
     assert (operator @ operator)(u).dtype == np.complex128
 
