@@ -296,7 +296,7 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None, lose: bool) -
         system = System(
             **vars(fields),
             apply=fitted(operator),
-            precondition=fitted(precondition),
+            precondition=fitted(lambda r: _like(r, precondition(r))),
             scale=relative,
             target=solver.rtol * relative + solver.atol / size,
             max_steps=solver.max_steps,
@@ -353,6 +353,14 @@ def _turned(preconditioner: Any, name: str) -> Any:
     return getattr(preconditioner, name)
 
 
+def _like(r: Array, result: Any) -> Array:
+    """Return the `result` of a preconditioner for `r`. Raises `TypeError` unless it is a field like r."""
+    if not isinstance(result, Array) or (result.shape, result.dtype) != (r.shape, r.dtype):
+        got = f"{result.dtype} {result.shape}" if isinstance(result, Array) else repr(result)
+        raise TypeError(f"`preconditioner` must return a field like the one it gets, {r.dtype} {r.shape}; got {got}.")
+    return result
+
+
 def _transposed_preconditioner(precondition: Callable, x: Array) -> Callable:
     """Return the transpose of a preconditioner. Its own transpose is preferred, which may contain loops."""
     if isinstance(precondition, AbstractOperator):
@@ -360,7 +368,17 @@ def _transposed_preconditioner(precondition: Callable, x: Array) -> Callable:
             return precondition.T
         except TypeError:  # A pipeline with plain functions, which only JAX can transpose.
             pass
-    return _transposed(precondition, x)
+
+    def transposed(y: Array) -> Array:
+        try:
+            return _transposed(precondition, x)(y)
+        except Exception as error:  # JAX raises errors of many types here.
+            raise TypeError(
+                "`preconditioner` must be a linear function of a field, which JAX can transpose for derivatives; got "
+                f"{precondition!r}: {error}"
+            ) from error
+
+    return transposed
 
 
 def _transposed(function: Callable, x: Array) -> Callable:

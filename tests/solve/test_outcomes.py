@@ -146,6 +146,14 @@ def test_bad_operators_and_fields(plain):
         solver.local(jnp.ones(SHAPE))
     with pytest.raises(TypeError, match=r"`preconditioner` must be an operator for `.T`"):
         _ = solver.T
+    for wrong, message in (
+        (lambda r: None, r"must return a field like .* float64 \(.*; got None"),
+        (lambda r: r.astype(np.float32), r"must return a field like .* float64 \(.*; got float32 \("),
+        (lambda r: jnp.stack([r, r]), r"must return a field like .*; got float64 \(2, "),
+        (lambda r: jnp.abs(r), "must be a linear function of a field, which JAX can transpose"),
+    ):
+        with pytest.raises(TypeError, match=f"`preconditioner` {message}"):
+            plain.solve.GMRES(ones, wrong)(np.ones(SHAPE))
     with pytest.raises(TypeError, match="`operator` must keep the dtype"):
         plain.solve.CG(plain.Multiply(fft.decomposition, np.ones(SHAPE, complex)))(np.ones(SHAPE))
 
