@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jaxtyping import Inexact, Int
 
 from .._common.box import Number
+from .._common.check import check_number
 from .._common.placement import known
 from .._core.structure import Structure
 from .._rollout.rollout import Options, check_options, roll_out
@@ -139,6 +140,7 @@ class AbstractIntegrator(eqx.Module):
         options = check_options(
             steps, every=every, observe=observe, progress=progress, keep=keep, keep_on_host=keep_on_host
         )
+        check_number("t", t)
         if isinstance(t, float | int):  # Equinox compiles again for each new Python number, but not for a new array.
             t = np.asarray(t, np.float64)  # pyright: ignore[reportAssignmentType]
         last, results, finite = self._rollout(u, t, args, options)

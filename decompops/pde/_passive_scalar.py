@@ -56,9 +56,8 @@ class PassiveScalar(AbstractEquation):
     forcing: Forcing = eqx.field(kw_only=True, default=None)
 
     def __check_init__(self):
-        equation = check_equation(self.equation)
-        ndim = self.fft.decomposition.ndim
-        if not (equation.components == "vector" or isinstance(self.equation, PassiveScalar)):
+        components, ndim = check_equation(self.equation).components, self.fft.decomposition.ndim
+        if not (components == "vector" or isinstance(self.equation, PassiveScalar)):
             raise ValueError(
                 f"`equation` must have a velocity as its state, such as `NavierStokes`; got {self.equation!r}."
             )

@@ -12,7 +12,7 @@ from jaxtyping import Float, Inexact
 
 from .._common.box import Number
 from .._common.broadcast import aligned
-from .._common.check import check_number
+from .._common.check import brief, check_number
 from .._common.host import device_array
 from .._operator.placed import Placed
 from .._operator.transform import AbstractTransform
@@ -106,13 +106,15 @@ class Penalisation(AbstractProducts):
                 check_number("value", number)
         if not callable(self.body):
             self.products.in_layout.check(self.body, "body")
+            if jnp.iscomplexobj(self.body):
+                raise TypeError(f"`body` must be real, a mask between zero and one; got {self.body.dtype}.")
 
     def mask(self, dtype: Any = None) -> Float[Array, "*grid"]:
         """Return the mask χ, a field on the grid of `products`."""
         if not callable(self.body):
             mask = Placed(self.products.decomposition)(device_array(self.body))
             return mask if dtype is None else mask.astype(dtype)
-        distance = jnp.asarray(self.body(*self.products.coordinates(dtype=dtype)))
+        distance = self._distance(self.products.coordinates(dtype=dtype))
         return (1 - jnp.tanh(2 * distance / self._thickness(distance))) / 2
 
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
@@ -154,6 +156,20 @@ class Penalisation(AbstractProducts):
         arms = [aligned(x - _vector.cast(origin, x), pull[0]) for x, origin in zip(points, about)]
         turn = lambda i, j: arms[i] * pull[j] - arms[j] * pull[i]
         return self._integral(turn(0, 1) if ndim == 2 else _vector.stack((turn(1, 2), turn(2, 0), turn(0, 1)), ndim))
+
+    def _distance(self, points: Any) -> Array:
+        found, shape = self.body(*points), self.products.in_layout.shape  # pyright: ignore[reportCallIssue]
+        try:
+            distance = jnp.asarray(found)
+            fits = jnp.broadcast_shapes(distance.shape[-len(shape) :], shape) == shape
+        except (TypeError, ValueError):
+            fits = False
+        if not fits or distance.dtype.kind in "bc":
+            raise ValueError(
+                "`body` must return the signed distance from the boundary, negative inside: a real number or array "
+                f"that broadcasts to {shape}; got {brief(found)}."
+            )
+        return distance
 
     def _check_value(self, value: Any, rule: str) -> None:
         count = self.fft.decomposition.ndim if self.components == "vector" else 1

@@ -232,6 +232,17 @@ def test_errors(plain):
         pde.Penalisation(fft, disc, time=0.1, components="axial")
     with pytest.raises(ValueError, match=r"`body` must have shape \(\*batch, 12, 12\)"):
         pde.Penalisation(fft, np.zeros((8, 8)), time=0.1, dealiasing=plain.spectral.Pad(3 / 2))
+    with pytest.raises(TypeError, match="`body` must be real, a mask between zero and one; got complex128"):
+        pde.Penalisation(fft, 1j * np.ones((8, 8)), time=0.1, dealiasing=None)
+    for wrong in (
+        lambda x, y: None,
+        lambda x, y: (x, y),
+        lambda x, y: x[:3],
+        lambda x, y: x.astype(complex),
+        lambda x, y: x < y,
+    ):
+        with pytest.raises(ValueError, match="`body` must return the signed distance from the boundary, negative ins"):
+            pde.Penalisation(fft, wrong, time=0.1).mask()
     body = pde.Penalisation(fft, disc, time=0.1)
     u = body.transform(np.zeros((2, 8, 8)))
     with pytest.raises(ValueError, match=r"`about` must be a tuple of 2 numbers; got \(1.0, 2.0, 3.0\)"):

@@ -249,8 +249,11 @@ def test_a_rollout_that_ends_in_nan_warns(make, kind):
     solver.rollout(0 * u, 40)
 
 
-def test_progress_must_be_a_function_or_a_flag(plain):
+def test_bad_times_and_progress(plain):
     fft = plain.FFT(make_mesh((1,)), shape=(8,), real=True)
     solver = plain.pde.ETDRK(plain.pde.Diffusion(fft, 0.1), 0.1)
     with pytest.raises(TypeError, match=r"`progress` must be True, False or a function of \(done, steps\); got 3"):
         solver.rollout(solver.equation.state(np.ones(8)), 2, progress=3)
+    for wrong in (None, 1j, np.ones(3)):
+        with pytest.raises(TypeError, match="`t` must be one real number"):
+            solver.rollout(solver.equation.state(np.ones(8)), 2, t=wrong)

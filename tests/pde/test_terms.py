@@ -316,6 +316,7 @@ def test_bad_input_is_refused(plain):
             lambda: pde.PassiveScalar(pde.AllenCahn(fft, 1.0), 1.0),
             r"`equation` must have a velocity as its state, .*; got AllenCahn",
         ),
+        (lambda: pde.PassiveScalar(fft, 1.0), r"`equation` must be an `AbstractEquation`, such as .*; got FFT"),
         (
             lambda: pde.PassiveScalar(pde.NavierStokes(fft, 1.0), 1.0, mean_gradient=(1.0,)),
             r"`mean_gradient` must be a tuple of one number for each of x, y; got \(1.0,\)",
