@@ -111,11 +111,12 @@ class Penalisation(AbstractProducts):
 
     def mask(self, dtype: Any = None) -> Float[Array, "*grid"]:
         """Return the mask χ, a field on the grid of `products`."""
-        if not callable(self.body):
+        if callable(self.body):
+            distance = self._distance(self.products.coordinates(dtype=dtype))
+            mask = self._whole((1 - jnp.tanh(2 * distance / self._thickness(distance))) / 2)
+        else:
             mask = Placed(self.products.decomposition)(device_array(self.body))
-            return mask if dtype is None else mask.astype(dtype)
-        distance = self._distance(self.products.coordinates(dtype=dtype))
-        return (1 - jnp.tanh(2 * distance / self._thickness(distance))) / 2
+        return mask if dtype is None else mask.astype(dtype)
 
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         check_term_state(self, u)
@@ -157,6 +158,11 @@ class Penalisation(AbstractProducts):
         turn = lambda i, j: arms[i] * pull[j] - arms[j] * pull[i]
         return self._integral(turn(0, 1) if ndim == 2 else _vector.stack((turn(1, 2), turn(2, 0), turn(0, 1)), ndim))
 
+    def _whole(self, values: Array) -> Array:
+        """Return values that broadcast to the grid of products as a field on it."""
+        shape = self.products.in_layout.shape
+        return Placed(self.products.decomposition)(jnp.broadcast_to(values, (*values.shape[: -len(shape)], *shape)))
+
     def _distance(self, points: Any) -> Array:
         found, shape = self.body(*points), self.products.in_layout.shape  # pyright: ignore[reportCallIssue]
         try:
@@ -197,7 +203,7 @@ class Penalisation(AbstractProducts):
                 value = tuple(value)
             self._check_value(value, "return a tuple of {} numbers or arrays")
         if value is not None:
-            target = [jnp.broadcast_to(jnp.asarray(part, real), mask.shape) for part in value]
+            target = [self._whole(jnp.asarray(part, real)) for part in value]
             field = field - aligned(_vector.stack(target, ndim) if self.components == "vector" else target[0], field)
         return _vector.times(mask / self._time(mask), field)
 

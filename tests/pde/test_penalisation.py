@@ -134,6 +134,27 @@ def test_masks_functions_and_scalars():
     assert_close(given, (mask * (theta - 1.5) / 0.2).mean() * 6.0, 1e-12)
 
 
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_functions_need_not_vary_along_all_axes(kind):
+    """The distance and the parts of a value may each depend on some of the coordinates only, or on none."""
+    fft = transform((12, 9), (4,), kind)
+    u, ones = pde.state_transform(fft)(fft.decomposition.shard(random_field((2, 12, 9)))), np.ones((12, 9))
+    for body, value in (
+        (lambda x, y: y - 1, lambda x, y: (jnp.sin(x), 2)),
+        (lambda x, y: x - 1, lambda x, y: (x, y)),
+        (lambda x, y: -1.0, (1.0, 0.5)),
+    ):
+        spread = lambda x, y, body=body: body(x, y) * ones
+        parts = lambda x, y, v=value: tuple(part * ones for part in (v(x, y) if callable(v) else v))
+        one, other = (
+            pde.Penalisation(fft, distance, time=0.3, value=given)
+            for distance, given in ((body, value), (spread, parts))
+        )
+        assert one.mask().shape == (12, 9)
+        assert_close(one.force(u), other.force(u))
+        assert_close(jax.jit(one)(0.0, u), jax.jit(other)(0.0, u))
+
+
 def test_derivatives_by_shape_viscosity_and_velocity():
     """The derivatives of the drag equal finite differences, on eight devices."""
     shape, fft = (12, 10, 8), transform((12, 10, 8), (2, 4))
