@@ -22,13 +22,13 @@ from .block_reduction import BlockReduction
 
 @functools.partial(jax.jit, static_argnames=("lengths", "over"))
 def total(field: Array, lengths: tuple[int, ...], over: BlockReduction | None = None) -> Array:
-    dtype = _result_dtype(jnp.sum, field.dtype)
+    dtype = result_dtype(jnp.sum, field.dtype)
     return _sum(cleared(field, lengths).astype(wide(field.dtype)), lengths, over).astype(dtype)
 
 
 @functools.partial(jax.jit, static_argnames=("lengths", "over"))
 def mean(field: Array, lengths: tuple[int, ...], over: BlockReduction | None = None) -> Array:
-    dtype = _result_dtype(jnp.mean, field.dtype)
+    dtype = result_dtype(jnp.mean, field.dtype)
     summed = _sum(cleared(field, lengths).astype(wide(dtype)), lengths, over)
     return (summed / float(math.prod(lengths))).astype(dtype)
 
@@ -38,7 +38,7 @@ def weighted_mean(
     field: Array, lengths: tuple[int, ...], bases: tuple[AbstractBasis, ...], over: BlockReduction | None = None
 ) -> Array:
     """Return the mean over the volume, with the quadrature weights of the basis of each stored axis."""
-    dtype = _result_dtype(jnp.mean, field.dtype)
+    dtype = result_dtype(jnp.mean, field.dtype)
     cells, scale = cleared(field, lengths).astype(wide(dtype)), 1.0
     for axis, length, basis in zip(_grid(lengths), lengths, bases):
         weights = basis.weights(length)
@@ -52,7 +52,7 @@ def weighted_mean(
 
 @functools.partial(jax.jit, static_argnames=("lengths", "over"))
 def norm(field: Array, lengths: tuple[int, ...], over: BlockReduction | None = None) -> Array:
-    dtype = _result_dtype(jnp.mean, field.dtype)
+    dtype = result_dtype(jnp.mean, field.dtype)
     cells = cleared(field, lengths).astype(wide(dtype))
     square = _sum(cells.real**2 + cells.imag**2 if jnp.iscomplexobj(cells) else cells**2, lengths, over)
     # The derivative of the square root must not be infinite if a field of the batch is zero.
@@ -62,7 +62,7 @@ def norm(field: Array, lengths: tuple[int, ...], over: BlockReduction | None = N
 
 @functools.partial(jax.jit, static_argnames=("lengths", "over"))
 def vdot(u: Array, v: Array, lengths: tuple[int, ...], over: BlockReduction | None = None) -> Array:
-    dtype = _result_dtype(jnp.sum, jnp.result_type(u, v))
+    dtype = result_dtype(jnp.sum, jnp.result_type(u, v))
     # The padding is set to zero in both factors, not in their product: in a derivative, zero times an infinity in the
     # padding would be NaN.
     u, v = (cleared(x, lengths).astype(wide(dtype)) for x in (u, v))
@@ -110,7 +110,7 @@ def _sum(cells: Array, lengths: tuple[int, ...], over: BlockReduction | None) ->
     """Return the sum of an array over the grid. The padding, if there is any, holds zeros."""
     if over is None:
         return jnp.sum(cells, _grid(lengths))
-    cells = cells.astype(_result_dtype(jnp.sum, cells.dtype))
+    cells = cells.astype(result_dtype(jnp.sum, cells.dtype))
     return over(_padded(cells, lengths, over, 0))
 
 
@@ -139,7 +139,7 @@ def cleared(field: Array, lengths: tuple[int, ...], filling: int | float = 0.0) 
     return field
 
 
-def _result_dtype(function: Callable, dtype: np.dtype) -> np.dtype:
+def result_dtype(function: Callable, dtype: np.dtype) -> np.dtype:
     """Return the dtype of the result of `function`, a reduction of `jnp`, for an array of `dtype`."""
     return jax.eval_shape(function, jax.ShapeDtypeStruct((1,), dtype)).dtype
 

@@ -300,7 +300,7 @@ class ParticleMesh(eqx.Module):
         - `p`: particles.
         - `values`: numbers of shape `(slots, *components)`.
 
-        **Returns:** the sum, of shape `(*components)`.
+        **Returns:** the sum, of shape `(*components)` and with the dtype of `jnp.sum(values)`.
         """
         return summed(self._home, p, of_slots(p, values), self._caller())
 

@@ -7,7 +7,7 @@ from jax import Array
 from jax.sharding import PartitionSpec
 
 from .._backend.base import Caller
-from .._core.reductions import wide
+from .._core.reductions import result_dtype, wide
 from .._core.rows import everywhere
 from ._home import Home
 from ._particles import Particles
@@ -27,11 +27,11 @@ def in_use(home: Home, p: Particles, values: Array) -> Array:
 @eqx.filter_jit
 def summed(home: Home, p: Particles, values: Array, caller: Caller) -> Array:
     """Return the sum of `values` over all particles. See `ParticleMesh.sum`."""
-    group = home.group("ParticleMesh.sum", caller)
+    group, dtype = home.group("ParticleMesh.sum", caller), result_dtype(jnp.sum, values.dtype)
 
     def on_block(values: Array) -> Array:
         own = jnp.sum(values.astype(wide(values.dtype)), axis=0)
-        return jnp.sum(everywhere(group, own), axis=0).astype(values.dtype)
+        return jnp.sum(everywhere(group, own), axis=0).astype(dtype)
 
     return home.mapped(on_block, (home.spec,), PartitionSpec())(in_use(home, p, values))
 

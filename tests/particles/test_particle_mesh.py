@@ -192,6 +192,8 @@ def test_sum_and_mean(grid):
     np.testing.assert_allclose(pm.sum(p, p["v"]), v.sum(0), rtol=1e-12)
     np.testing.assert_allclose(pm.mean(p, p["v"]), v.mean(0), rtol=1e-12)
     assert pm.sum(p, p["id"]) == COUNT * (COUNT - 1) // 2
+    for dtype in (bool, np.int8, np.uint16):  # Sums as in NumPy, which do not fit this dtype.
+        assert pm.sum(p, jnp.full(len(p.positions), 100, dtype)) == np.full(COUNT, 100, dtype).sum()
     slopes = jax.jit(jax.grad(lambda v: pm.sum(p, v**2)[1]))(p["v"])
     np.testing.assert_allclose(pm.gather(p.replace(slopes=slopes))["slopes"], v * [0, 2])
     with pytest.raises(ValueError, match="`values` must have one row for each of"):
