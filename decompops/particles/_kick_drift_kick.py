@@ -74,7 +74,7 @@ class KickDriftKick(eqx.Module):
     def step(self, p: Particles, start: Any, end: Any) -> Particles:
         """Return the particles at the time `end`, for particles at the time `start`. This evaluates the force twice."""
         _check_velocity(p)
-        return self._one_step(p, *(jnp.asarray(time, p.positions.dtype) for time in (start, end)))
+        return self._one_step(p, *(jnp.asarray(time, _dtype_of_times(p)) for time in (start, end)))
 
     @eqx.filter_jit
     def _one_step(self, p: Particles, start: Array, end: Array) -> Particles:
@@ -114,13 +114,14 @@ class KickDriftKick(eqx.Module):
 
     @eqx.filter_jit
     def _rollout(self, p: Particles, options: Options) -> tuple[Particles, Any]:
-        times = self.times.astype(p.positions.dtype)
+        times = self.times.astype(_dtype_of_times(p))
 
         def step(kicked: _Kicked, i: Array) -> _Kicked:
             return self._step(kicked, times[i], times[i + 1])
 
         def seen(kicked: _Kicked, done: Array) -> Any:
-            return None if options.observe is None else options.observe(times[done], kicked.particles)
+            time = times[done].astype(p.positions.dtype)
+            return None if options.observe is None else options.observe(time, kicked.particles)
 
         layout = _Slots(self.mesh.sharding, len(p.positions))
         first = self._started(p)
@@ -132,12 +133,12 @@ class KickDriftKick(eqx.Module):
         return _Kicked(p, self._force(p))
 
     def _step(self, kicked: "_Kicked", start: Array, end: Array) -> "_Kicked":
-        p, middle = kicked.particles, (start + end) / 2
-        velocity = p["velocity"] + self._kick(start, middle, start) * kicked.acceleration
-        positions = p.positions + self._drift(start, end, middle) * velocity
+        p, middle, cast = kicked.particles, (start + end) / 2, lambda x: x.astype(kicked.acceleration.dtype)
+        velocity = p["velocity"] + cast(self._kick(start, middle, start)) * kicked.acceleration
+        positions = p.positions + cast(self._drift(start, end, middle)) * velocity
         moved = self.mesh.exchange(p.replace(positions, velocity=velocity))
         acceleration = self._force(moved)
-        velocity, kick = moved["velocity"], self._kick(middle, end, end) * acceleration
+        velocity, kick = moved["velocity"], cast(self._kick(middle, end, end)) * acceleration
         done = moved.replace(velocity=jnp.where(moved.overflows, velocity, velocity + kick))
         # After a fault, the particles stand still, so that their NaN do not hide the cause.
         ended = jax.tree.map(lambda old, new: jnp.where(p.overflows, old, new), p, done)
@@ -165,6 +166,11 @@ class KickDriftKick(eqx.Module):
             return end - start
         growth = self.cosmology.momentum_growth
         return (growth(end) - growth(start)) / self.cosmology.growth(at)
+
+
+def _dtype_of_times(p: Particles) -> np.dtype:
+    """Return the dtype of times: at least JAX's default, because steps are small differences of times."""
+    return np.promote_types(p.positions.dtype, jnp.result_type(float))
 
 
 def _check_velocity(p: Particles) -> None:
