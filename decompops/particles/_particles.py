@@ -70,15 +70,18 @@ class Particles(eqx.Module):
     def replace(self, positions: Any = None, **attributes: Any) -> "Particles":
         """Return the particles with new positions, or with other or more attributes: arrays with a row for each slot.
 
-        **Raises:** `ValueError` for an array that does not have one row for each slot.
+        **Raises:** `ValueError` for an array that does not have one row for each slot, and for positions that are not
+        real.
         """
         slots = self.positions.shape[0]
         for name, value in {"positions": positions, **attributes}.items():
             if value is not None and jnp.shape(value)[:1] != (slots,):
                 raise ValueError(f"`{name}` must have one row for each of {slots} slots; got {jnp.shape(value)}.")
-        if positions is not None and jnp.shape(positions) != self.positions.shape:
-            raise ValueError(f"`positions` must have shape {self.positions.shape}; got {jnp.shape(positions)}.")
         new = self.positions if positions is None else device_array(positions)
+        if new.shape != self.positions.shape or not jnp.issubdtype(new.dtype, jnp.floating):
+            raise ValueError(
+                f"`positions` must be real numbers of shape {self.positions.shape}; got {new.shape} {new.dtype}."
+            )
         others = {name: device_array(value) for name, value in attributes.items()}
         return Particles(new, {**self.attributes, **others}, self.counts, self.needed, self.invalid)
 

@@ -181,3 +181,12 @@ def test_positions_of_half_precision_are_placed(dtype):
     p = pm.place(positions)
     assert p.positions.dtype == dtype
     assert_close(jnp.sum(pm.deposit(p)), 20.0, 1e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.complex64, bool])
+def test_positions_that_are_not_real_are_refused(dtype, plain):
+    """With integers, the number of cells in one unit of length would be rounded to an integer."""
+    pm = plain.particles.ParticleMesh(plain.Decomposition(make_mesh((2,)), shape=(8, 8), box=plain.Box(1.0)))
+    p = pm.place(np.zeros((3, 2)))
+    with pytest.raises(ValueError, match=rf"`positions` must be real numbers of shape .*; got .* {np.dtype(dtype)}"):
+        p.replace(np.zeros(p.positions.shape, dtype))
