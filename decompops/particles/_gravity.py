@@ -19,7 +19,7 @@ from ..spectral import AbstractSpectralOperator, _vector
 from ..spectral._modes import Components
 from ._mesh import ParticleMesh
 from ._modes import angles, deconvolution, spacings
-from ._particles import Particles
+from ._particles import Particles, one_each
 from ._windows import WindowName
 
 
@@ -56,7 +56,8 @@ class Gravity(eqx.Module):
     particle, and NaN on a device whose particles are not all its own.
 
     **Raises:** `TypeError` if `mesh` is not a `ParticleMesh`, or if `strength` is not one real number; `ValueError` if
-    an axis is open, and for unknown options. Calls raise `ValueError` if the particles have no such mass.
+    an axis is open, and for unknown options. Calls raise `ValueError` if the particles have no such mass, and
+    `TypeError` if it is not real.
     """
 
     mesh: ParticleMesh
@@ -86,8 +87,11 @@ class Gravity(eqx.Module):
 
     def _in_program(self, p: Particles) -> tuple["Gravity", Particles]:
         """Return the arguments of a compiled program, in which `strength` is an array, so that it may change."""
+        self.mesh._home.of(p)
         if self.mass is not None and self.mass not in p.attributes:
             raise ValueError(f"`mass` must be the name of an attribute of the particles; got {self.mass!r}.")
+        if self.mass is not None:
+            one_each(self.mass, p, p[self.mass])
         return jax.tree.map(lambda x: np.asarray(x) if isinstance(x, float | int) else x, self), p
 
 

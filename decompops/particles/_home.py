@@ -19,6 +19,7 @@ from .._common.placement import place
 from .._common.sharding import manual_axes, map_blocks
 from .._core.decomposition import Decomposition
 from .._core.points import Frame
+from ._particles import Particles
 
 
 class Home(eqx.Module):
@@ -49,6 +50,19 @@ class Home(eqx.Module):
     def sharding(self) -> NamedSharding:
         """The sharding of arrays with one row for each slot."""
         return NamedSharding(self.decomposition.mesh, self.spec)
+
+    def of(self, p: Particles) -> "Home":
+        """Return the home itself. Raises an error unless `p` are particles on so many devices and axes."""
+        if not isinstance(p, Particles):
+            raise TypeError(f"`p` must be `Particles`, as `ParticleMesh.place` returns; got {type(p).__name__}.")
+        found, expected = (len(p.counts), p.positions.shape[1]), (self.devices, self.decomposition.ndim)
+        if found != expected:
+            told = "{} devices and {} axes"
+            raise ValueError(
+                f"`p` must be particles of this mesh, on {told.format(*expected)}; got particles on "
+                f"{told.format(*found)}. Bring them to another mesh by `gather` of the one and `place` of the other."
+            )
+        return self
 
     def placed(self, *arrays: Array) -> tuple[Array, ...]:
         """Return arrays with one row for each slot, on their devices."""

@@ -129,7 +129,7 @@ class KickDriftKick(eqx.Module):
         return last.particles, results
 
     def _started(self, p: Particles) -> "_Kicked":
-        p = p.replace(velocity=in_use(self.mesh._home, p, p["velocity"]))
+        p = p.replace(velocity=in_use(self.mesh._home.of(p), p, p["velocity"]))
         return _Kicked(p, self._force(p))
 
     def _step(self, kicked: "_Kicked", start: Array, end: Array) -> "_Kicked":

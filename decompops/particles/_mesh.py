@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
@@ -26,8 +25,8 @@ from ._home import Home
 from ._lattice import on_lattice
 from ._load import Load
 from ._meshes import loads
-from ._particles import Particles, slots
-from ._sample import sampled
+from ._particles import Particles, inexact, of_slots, one_each, slots
+from ._sample import checked, sampled
 from ._sum import mean, summed
 from ._windows import WindowName, window_of
 
@@ -187,12 +186,10 @@ class ParticleMesh(eqx.Module):
         to `density`. Call `check`, which raises `ValueError` if the capacity was too small.
 
         **Raises:** `ValueError` if `density` is negative or not finite. If it is traced, `overflows` is true instead.
-        `TypeError` if it holds integers.
+        `ValueError` if its shape is not that of the grid; `TypeError` if it is not real.
         """
-        density = _inexact("density", device_array(density))
-        if not isinstance(density, Tracer) and not jnp.all((density >= 0) & jnp.isfinite(density)):
-            raise ValueError(f"`density` must be finite and at least zero; got {jnp.min(density)}.")
-        return sampled(self._home, density, check_key("key", key), check_count("capacity", capacity), self._caller())
+        density, capacity = checked(self.decomposition, device_array(density)), check_count("capacity", capacity)
+        return sampled(self._home, density, check_key("key", key), capacity, self._caller())
 
     def exchange(self, p: Particles) -> Particles:
         """Bring each particle to the device that owns its cell. Nothing else changes, and no particle is ever lost.
@@ -202,14 +199,14 @@ class ParticleMesh(eqx.Module):
 
         The exchange is linear in the attributes, so JAX differentiates it in both modes.
         """
-        return exchanged(self._home, p, self._caller())
+        return exchanged(self._home.of(p), p, self._caller())
 
     def grow(self, p: Particles, capacity: int) -> Particles:
         """Return the particles with another capacity. Raises `ValueError` if it is smaller than the present one."""
+        home = self._home.of(p)
         if check_count("capacity", capacity) < p.capacity:
             raise ValueError(f"`capacity` must be at least {p.capacity}, the present one; got {capacity}.")
-
-        return grown(self._home, p, capacity)
+        return grown(home, p, capacity)
 
     def deposit(
         self, p: Particles, values: Shaped[Array | np.ndarray, "slots ..."] | None = None
@@ -229,7 +226,7 @@ class ParticleMesh(eqx.Module):
         JAX differentiates the result with respect to values and positions, in both modes and to any order that the
         window has; the transpose with respect to the values is `read`.
         """
-        return deposited(self._home, window_of(self.window), p, _values(p, values))
+        return deposited(self._home.of(p), window_of(self.window), p, _values(p, values))
 
     def deposit_interlaced(
         self, p: Particles, values: Shaped[Array | np.ndarray, "slots ..."] | None = None
@@ -246,7 +243,7 @@ class ParticleMesh(eqx.Module):
         Scoccimarro & Couchman, MNRAS 460 (2016).
         """
         self.check_periodic()
-        return interlaced(self._home, self.window, p, _values(p, values))
+        return interlaced(self._home.of(p), self.window, p, _values(p, values))
 
     def contrast(
         self, p: Particles, weights: Float[Array | np.ndarray, " slots"] | None = None
@@ -266,11 +263,11 @@ class ParticleMesh(eqx.Module):
         **Arguments:** `weights`, real numbers such as masses; by default, one for each particle.
         """
         self.check_periodic()
-        return contrast(self._home, self.window, p, _values(p, weights))
+        return contrast(self._home.of(p), self.window, p, _weights(p, weights))
 
     def shot_noise(self, p: Particles, weights: Float[Array | np.ndarray, " slots"] | None = None) -> Float[Array, ""]:
         """Return the power spectrum of particles at random, in units of volume: `V Σ w² / (Σ w)²` for weights w."""
-        return shot_noise(self._home, p, _values(p, weights))
+        return shot_noise(self._home.of(p), p, _weights(p, weights))
 
     def check_periodic(self) -> None:
         """Raise `ValueError` if an axis is open."""
@@ -290,7 +287,9 @@ class ParticleMesh(eqx.Module):
 
         **Raises:** `TypeError` if `field` holds integers; `ValueError` if its shape is not that of the grid.
         """
-        return read_at(self._home, window_of(self.window), p, _inexact("field", device_array(field)))
+        field = inexact("field", device_array(field))
+        self.decomposition.layout().check(field, "field")
+        return read_at(self._home.of(p), window_of(self.window), p, field)
 
     def sum(self, p: Particles, values: Shaped[Array | np.ndarray, "slots ..."]) -> Shaped[Array, "..."]:
         """Add up the values of all particles, such as their energies. Slots without a particle do not count.
@@ -302,11 +301,11 @@ class ParticleMesh(eqx.Module):
 
         **Returns:** the sum, of shape `(*components)` and with the dtype of `jnp.sum(values)`.
         """
-        return summed(self._home, p, of_slots(p, values), self._caller())
+        return summed(self._home.of(p), p, of_slots(p, values), self._caller())
 
     def mean(self, p: Particles, values: Shaped[Array | np.ndarray, "slots ..."]) -> Shaped[Array, "..."]:
         """Return the mean of real or complex `values` over all particles: `sum`, divided by the number of particles."""
-        return mean(self._home, p, of_slots(p, values), self._caller())
+        return mean(self._home.of(p), p, of_slots(p, values), self._caller())
 
     def gather(self, p: Particles) -> dict[str, np.ndarray]:
         """Gather all particles on every process.
@@ -343,7 +342,9 @@ class ParticleMesh(eqx.Module):
 
         **Raises:** `ValueError` for positions of another shape, or that are not finite; `TypeError` for traced arrays.
         """
-        return loads(self._home, p if isinstance(p, Particles) else self._on_host(p, "loads"))
+        if isinstance(p, Particles):
+            return loads(self._home.of(p), p)
+        return loads(self._home, self._on_host(p, "loads"))
 
     @property
     def sharding(self) -> NamedSharding:
@@ -380,21 +381,9 @@ class ParticleMesh(eqx.Module):
 
 def _values(p: Particles, values: Any) -> Array | None:
     """Return the values of the particles that are deposited; `None` stands for one each."""
-    if values is None:
-        return None
-    return _inexact("values", of_slots(p, values))
+    return None if values is None else inexact("values", of_slots(p, values))
 
 
-def _inexact(name: str, numbers: Array) -> Array:
-    """Return `numbers`. Raise `TypeError` if they are integers."""
-    if not jnp.issubdtype(numbers.dtype, jnp.inexact):
-        raise TypeError(f"`{name}` must be real or complex numbers; got {numbers.dtype}.")
-    return numbers
-
-
-def of_slots(p: Particles, values: Any) -> Array:
-    """Return `values` as an array. Raises `ValueError` unless it has one row for each slot."""
-    values = device_array(values)
-    if values.shape[:1] != p.positions.shape[:1]:
-        raise ValueError(f"`values` must have one row for each of {len(p.positions)} slots; got {values.shape}.")
-    return values
+def _weights(p: Particles, weights: Any) -> Array | None:
+    """Return the weights of the particles; `None` stands for one each."""
+    return None if weights is None else one_each("weights", p, weights)

@@ -17,9 +17,9 @@ from .._common.check import as_number
 from .._core.decomposition import Decomposition
 from .._operator.transpose import Transpose
 from ._home import Home
-from ._mesh import ParticleMesh, of_slots
+from ._mesh import ParticleMesh
 from ._nufft import NUFFT, check_precision, fine_grid
-from ._particles import Particles
+from ._particles import Particles, of_slots
 from ._semicircle import semicircle
 
 

@@ -7,15 +7,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.sharding import PartitionSpec
 
 from .._backend.base import Caller
 from .._common.keys import threefry
+from .._core.decomposition import Decomposition
 from .._core.rows import everywhere
 from .._operator.placed import Placed
 from ._exchange import exchanged
 from ._home import Home
 from ._particles import Particles
+
+
+def checked(decomposition: Decomposition, density: Array) -> Array:
+    """Return a density. Raises an error if it is wrong. If it is traced, its values are not known."""
+    if not jnp.issubdtype(density.dtype, jnp.floating):
+        raise TypeError(f"`density` must be real numbers; got {density.dtype}.")
+    decomposition.layout().check(density, "density")
+    if density.ndim > decomposition.ndim:
+        raise ValueError(f"`density` must be one field, of {decomposition.ndim} axes; got the shape {density.shape}.")
+    if not isinstance(density, Tracer):
+        least, most = decomposition.min(density), decomposition.max(density)
+        if not (least >= 0 and jnp.isfinite(most)):
+            raise ValueError(f"`density` must be finite and at least zero; got {most if least >= 0 else least}.")
+    return density
 
 
 @eqx.filter_jit

@@ -114,3 +114,26 @@ def test_errors(plain):
         pm.loads(p.replace(p.positions.at[0, 0].set(np.inf)))
     with pytest.raises(TypeError, match=r"`p` must not be traced.*; use `p\.load` inside"):
         jax.jit(lambda p: pm.loads(p)[2, 4].ratio)(p)
+
+
+CALLS = {
+    "exchange": lambda pm, p: pm.exchange(p),
+    "deposit": lambda pm, p: pm.deposit(p),
+    "read": lambda pm, p: pm.read(p, jnp.ones(pm.decomposition.shape)),
+    "sum": lambda pm, p: pm.sum(p, jnp.ones(len(p.positions))),
+    "grow": lambda pm, p: pm.grow(p, 100),
+    "loads": lambda pm, p: pm.loads(p),
+    "gravity": lambda pm, p: particles.Gravity(pm)(p),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_particles_of_another_mesh(call):
+    """A device would take the slots of others for its own, with counts that are not theirs."""
+    mesh_of = lambda devices, shape: particles.ParticleMesh(
+        dops.Decomposition(make_mesh((devices,)), shape=shape, box=dops.Box(1.0))
+    )
+    p = mesh_of(4, (8, 8)).place(np.random.default_rng(0).random((20, 2)), capacity=24)
+    for devices, shape in ((8, (8, 8)), (2, (8, 8)), (4, (8, 8, 8))):
+        with pytest.raises(ValueError, match=rf"`p` must be particles .* {devices} devices and {len(shape)} axes; got"):
+            CALLS[call](mesh_of(devices, shape), p)

@@ -110,6 +110,38 @@ def test_sampling_says_what_is_wrong():
     assert not bool(traced(np.ones((4, 4, 4))).overflows)
 
 
+def test_wrong_arguments_are_named(plain):
+    pm = plain.particles.ParticleMesh(plain.Decomposition(make_mesh((2,)), shape=(4, 4, 4)))
+    p, key = pm.place(np.ones((3, 3))), jax.random.key(0)
+    n = len(p.positions)
+    p = p.replace(charge=np.ones(n) + 0j)
+    for call in (pm.contrast, pm.shot_noise):
+        with pytest.raises(ValueError, match=rf"`weights` must be real numbers of shape \({n},\); got \({n}, 3\)"):
+            call(p, p.positions)
+        with pytest.raises(TypeError, match=r"`weights` must be real numbers of shape .* got .* complex128"):
+            call(p, p["charge"])
+    with pytest.raises(TypeError, match=r"`charge` must be real numbers of shape .* got .* complex128"):
+        plain.particles.Gravity(pm, mass="charge")(p)
+    for call in (pm.deposit, pm.exchange, lambda x: pm.grow(x, 99), lambda x: pm.sum(x, np.ones(n))):
+        with pytest.raises(TypeError, match=r"`p` must be `Particles`, as `ParticleMesh.place` returns; got"):
+            call(p.positions)
+    with pytest.raises(ValueError, match=r"`field` must have shape \(\*batch, 4, 4, 4\) .*; got \(4, 4\)"):
+        pm.read(p, np.ones((4, 4)))
+    with pytest.raises(ValueError, match=r"`density` must be one field, of 3 axes; got the shape \(2, 4, 4, 4\)"):
+        pm.sample(np.ones((2, 4, 4, 4)), key, capacity=9)
+    with pytest.raises(TypeError, match="`density` must be real numbers; got complex128"):
+        pm.sample(np.ones((4, 4, 4)) + 0j, key, capacity=9)
+    with pytest.raises(ValueError, match="`density` must be finite and at least zero; got inf"):
+        pm.sample(np.where(np.arange(4) == 1, np.inf, np.ones((4, 4, 4))), key, capacity=9)
+
+
+def test_values_in_the_padding_of_a_density_do_not_matter():
+    dec = dops.Decomposition(make_mesh((2,)), shape=(3, 4), box=dops.Box(1.0), pad=True)
+    pm, ones = particles.ParticleMesh(dec), dec.shard(np.ones((3, 4)))
+    sample = lambda density: pm.gather(pm.sample(density, jax.random.key(0), capacity=40).check())["positions"]
+    np.testing.assert_array_equal(sample(ones.at[3].set(-1.0)), sample(ones))
+
+
 def test_the_mean_of_more_particles_than_32_bits_can_count():
     pm = mesh_of((2,), (4, 4, 4))
     p = pm.place(np.random.default_rng(0).random((20, 3)))

@@ -65,5 +65,5 @@ def test_a_sample_of_more_particles_than_32_bits_can_count(backend):
 
 def test_a_density_of_integers_is_refused(plain):
     pm = plain.particles.ParticleMesh(plain.Decomposition(make_mesh((2, 2)), shape=(8, 8, 8)))
-    with pytest.raises(TypeError, match=r"^`density` must be real or complex numbers; got int64"):
+    with pytest.raises(TypeError, match=r"^`density` must be real numbers; got int64"):
         pm.sample(np.ones((8, 8, 8), int), jax.random.key(0), capacity=300)
