@@ -104,24 +104,24 @@ def _accelerations(gravity: Gravity, p: Particles) -> Array:
 def _field(gravity: Gravity, p: Particles) -> Array:
     mesh, dec = gravity.mesh, gravity.mesh.decomposition
     density = mesh.deposit(p, None if gravity.mass is None else p[gravity.mass])
+    half = jnp.ones((), density.dtype)
     if gravity.strength is None:
         source = density / jnp.broadcast_to(dec.mean(density), density.shape)
     else:
-        # In SI units, the strength over the volume of a cell has fewer digits than 32 bits can hold. So each half of
-        # the volume has its turn.
-        half = math.prod(
-            (jnp.sqrt(jnp.asarray(h, density.dtype)) for h in dec.spacing), start=jnp.ones((), density.dtype)
-        )
-        source = density / half * jnp.asarray(gravity.strength, density.dtype) / half
+        # The numbers of 32 bits may hold neither the strength over the volume of a cell, in SI units, nor the source,
+        # in small boxes. So `_Attraction` divides by the other half of the volume, between two lengths of cells.
+        half = math.prod((jnp.sqrt(jnp.asarray(h, density.dtype)) for h in dec.spacing), start=half)
+        source = density / half * jnp.asarray(gravity.strength, density.dtype)
     options = gravity.laplacian, gravity.gradient, gravity.deconvolutions
-    attraction = _Attraction(FFT(dec, real=True), mesh.window, *options)
+    attraction = _Attraction(FFT(dec, real=True), half, mesh.window, *options)
     return attraction(source)
 
 
 class _Attraction(AbstractSpectralOperator):
-    """The vector field `-∇φ` of a source `∇²φ`, with the options of `Gravity`."""
+    """The vector field `-∇φ` of a source `∇²φ` times `divisor`, with the options of `Gravity`."""
 
     fft: AbstractTransform
+    divisor: Array
     window: WindowName | Window = eqx.field(static=True)
     laplacian: Literal["exact", 2] = eqx.field(static=True)
     gradient: Literal["exact", 2, 4] = eqx.field(static=True)
@@ -136,7 +136,7 @@ class _Attraction(AbstractSpectralOperator):
             squared = _vector.squared(self.wavenumbers(spectrum))
         else:
             squared = _vector.total((2 * jnp.sin(angle / 2) / h) ** 2 for angle, h in zip(every, spacing))
-        factor = _vector.inverse(squared)
+        factor = _vector.inverse(squared) / self.divisor
         if self.deconvolutions:
             factor = factor * deconvolution(self.transform, spectrum, self.window, self.deconvolutions)
         return nabla.gradient(_vector.times(factor, spectrum))

@@ -24,7 +24,8 @@ def accelerations(length, mass, strength):
 
 
 @pytest.mark.parametrize(
-    ("length", "mass", "strength"), [(1e13, 2e30, 4 * np.pi * 6.674e-11), (1e11, 2e30, 6.674e-11), (1e-10, 1e-20, 1e-3)]
+    ("length", "mass", "strength"),
+    [(1e13, 2e30, 4 * np.pi * 6.674e-11), (1e11, 2e30, 6.674e-11), (1e-10, 1e-20, 1e-3), (1e-12, 10, 1)],
 )
 def test_gravity_is_proportional(length, mass, strength):
     """In SI units, for example."""
