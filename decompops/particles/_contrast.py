@@ -9,7 +9,7 @@ from .._operator.fft import FFT
 from ..spectral import _vector
 from ._deposit import deposited, weights_of
 from ._home import Home
-from ._modes import Deconvolution, Interlacing
+from ._modes import Interlacing, UnbiasedDeconvolution
 from ._particles import Particles
 from ._sum import in_use, summed
 from ._windows import WindowName, window_of
@@ -28,7 +28,7 @@ def contrast(home: Home, window: WindowName | Window, p: Particles, weights: Arr
     """Return the density contrast. See `ParticleMesh.contrast`."""
     density = interlaced(home, window, p, weights)
     mean = home.decomposition.mean(density)
-    deconvolution = Deconvolution(FFT(home.decomposition, real=True), window)
+    deconvolution = UnbiasedDeconvolution(FFT(home.decomposition, real=True), window)
     return deconvolution(density / jnp.broadcast_to(mean, density.shape)) - 1
 
 

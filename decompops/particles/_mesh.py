@@ -251,8 +251,8 @@ class ParticleMesh(eqx.Module):
         """Return the density contrast `ρ / ρ̄ - 1` for statistics: interlaced, and with the window divided out.
 
         The power of particles at random is then the same at all wavenumbers: their `shot_noise`. At the Nyquist
-        wavenumber, images of other modes add at most 1.4% to it with the window "cic", 0.14% with "tsc" and 0.02% with
-        "pcs".
+        wavenumber, images of other modes add at most 1.5% to it with the window "cic", 0.15% with "tsc" and 0.02% with
+        "pcs". A mode with a Nyquist wavenumber along an axis is a sum of two, so it is divided by the root of two.
 
         !!! example
 

@@ -1,9 +1,11 @@
 """Operators on the modes of deposited fields: what the window and the grid did to them, and how to undo it."""
 
+import math
 from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Inexact
 
@@ -61,6 +63,17 @@ class Deconvolution(AbstractSpectralOperator):
         return _vector.times(deconvolution(self.transform, spectrum, self.window, self.times), spectrum)
 
 
+class UnbiasedDeconvolution(Deconvolution):
+    """A deconvolution for power spectra. A Nyquist mode is the sum of two modes of the same power, one for each sign.
+
+    Divided by the root of two, it has the power of one.
+    """
+
+    def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*spectrum"]:
+        factors = deconvolution(self.transform, spectrum, self.window, self.times, nyquist=math.sqrt(0.5))
+        return _vector.times(factors, spectrum)
+
+
 class Interlacing(AbstractSpectralOperator):
     """From two fields to one: the mean of a deposit on the grid and a deposit on the grid shifted by half a cell."""
 
@@ -89,8 +102,16 @@ def spacings(fft: AbstractTransform, like: Array) -> list[Array]:
     return [_vector.cast(length, like) / n for length, n in zip(fft.box_lengths, fft.decomposition.shape)]
 
 
-def deconvolution(fft: AbstractTransform, like: Array, window: WindowName | Window, times: int) -> Array:
-    """Return the factors that undo `times` windows in a spectrum of `fft`, in the precision of `like`."""
-    along = zip(fft.bases, fft.decomposition.shape)
-    factors = [window_of(window).transform(basis.wavenumbers(n) / n) ** -float(times) for basis, n in along]
+def deconvolution(
+    fft: AbstractTransform, like: Array, window: WindowName | Window, times: int, nyquist: float = 1.0
+) -> Array:
+    """Return the factors that undo `times` windows in a spectrum of `fft`, in the precision of `like`.
+
+    Along each axis, the factor of the Nyquist mode is multiplied by `nyquist`.
+    """
+    factors = []
+    for basis, n in zip(fft.bases, fft.decomposition.shape):
+        angles = basis.wavenumbers(n) / n
+        damping = window_of(window).transform(angles) ** float(times)
+        factors.append(np.where(np.isclose(np.abs(angles), math.pi), nyquist, 1) / damping)
     return fft.separable(factors, dtype=jnp.finfo(like.dtype).dtype)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from decompops import particles, spectral
 
-from helpers import make_mesh
+from helpers import assert_close, make_mesh
 
 
 def mesh_of(sizes, shape=(16, 16, 16), lengths=(1.0, 2.0, 3.0), window="pcs", backend="native"):
@@ -32,6 +32,21 @@ def test_particles_at_random_have_the_power_of_shot_noise():
     assert (np.abs(last) < 4 * scatter[-2:]).all()
     assert scatter[-1] < 0.06
     assert plain[-1] < 0.7 * noise  # The window damps these modes, unless it is divided out.
+
+
+@pytest.mark.parametrize(
+    ("shape", "window", "images"), [((4,), "cic", 0.015), ((4, 4), "tsc", 0.003), ((5,), "pcs", 0.0003)]
+)
+def test_the_power_of_each_mode_is_the_shot_noise(shape, window, images):
+    """The mean over all places of one heavy particle among many, so without a scatter. Also of the Nyquist modes."""
+    pm, fine = mesh_of((1,), shape, (1.0,) * len(shape), window), 8
+    q = pm.lattice(fine, offset=0.25)
+    weight = lambda i: jnp.where(jnp.arange(len(q.positions)) == i, 1.0, 0.0)
+    number = fine ** len(shape) * np.prod(shape)
+    spectra = jax.vmap(lambda i: jnp.abs(jnp.fft.fftn(pm.contrast(q, weight(i)))) ** 2)(jnp.arange(number))
+    power = np.mean(spectra, axis=0).ravel()[1:] / float(np.prod(shape)) ** 2  # Without the mean.
+    assert (np.abs(power - 1) < images).all()
+    assert_close(pm.shot_noise(q, weight(0)), 1.0, 1e-12)
 
 
 def test_what_empty_slots_hold_does_not_matter():
