@@ -99,10 +99,11 @@ class Particles(eqx.Module):
                 f"{device}."
             )
         if needed.max() > self.capacity:
-            device = int(np.argmax(needed))
+            device, wanted = int(np.argmax(needed)), slots(needed)
             raise ValueError(
                 f"`capacity` must be at least {needed[device]}, the number of particles on device {device}; got "
-                f"{self.capacity}. No particle was moved. Call `pm.exchange(pm.grow(p, {slots(needed)}))`."
+                f"{self.capacity}. No particle was moved. Call `pm.exchange(pm.grow(p, {wanted}))`; for a sample, "
+                f"draw it again with `capacity={wanted}`."
             )
         return self
 

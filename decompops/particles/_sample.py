@@ -69,10 +69,13 @@ def sampled(home: Home, density: Array, key: Array, capacity: int, caller: Calle
         total = jnp.sum(counts.astype(np.float32))  # 32 bits may not hold the number of particles.
         most = jnp.asarray(np.iinfo(np.int32).max, np.int32)
         needed = everywhere(group, jnp.where(valid, jnp.where(total < 0.99 * 2.0**31, ends[-1], most), 1))
-        return jnp.where(valid, positions, jnp.nan), jnp.minimum(needed, capacity), needed
+        # A sample without all of its particles has no positions, because no exchange can bring the others back.
+        complete = valid & (jnp.max(needed) <= capacity)
+        return jnp.where(complete, positions, jnp.nan), jnp.minimum(needed, capacity), needed
 
     slots, same = home.spec, PartitionSpec()
     run = home.mapped(on_block, (same, same, dec.spec()), (slots, same, same))
     positions, counts, needed = run(dec.box_lengths, key, density)
     p = exchanged(home, Particles(positions, {}, counts, counts, jnp.zeros_like(counts)), caller)
-    return Particles(p.positions, {}, p.counts, jnp.maximum(p.needed, needed), p.invalid)
+    invalid = jnp.where(jnp.max(needed) > capacity, 0, p.invalid)  # The capacity is the cause.
+    return Particles(p.positions, {}, p.counts, jnp.maximum(p.needed, needed), invalid)

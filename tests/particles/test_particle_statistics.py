@@ -113,6 +113,10 @@ def test_sampling_says_what_is_wrong():
     traced = jax.jit(lambda density: pm.sample(density, jax.random.key(0), capacity=100))
     with pytest.raises(ValueError, match=r"`capacity` must be at least \d+, the number of particles on device"):
         traced(100 * ones).check()
+    settled = pm.exchange(pm.grow(traced(100 * ones), 5000))  # A sample is drawn again: its particles are lost.
+    with pytest.raises(ValueError, match=r"`positions` must be finite; got 100 particles with NaN"):
+        settled.check()
+    assert pm.sample(100 * ones, jax.random.key(0), capacity=5000).check().counts.sum() > 6000
     with pytest.raises(ValueError, match=r"`density` must be finite and at least zero; got -1\.0"):
         pm.sample(ones - 2 * (np.arange(64).reshape(4, 4, 4) == 27), jax.random.key(0), capacity=100)
     for cell in ((1, 2, 3), (3, 0, 0)):  # on the first and on the last device
