@@ -183,7 +183,7 @@ class ParticleMesh(eqx.Module):
             fullest device is enough, unless they are few.
 
         **Returns:** particles without attributes, at random places in the cells. They have no derivative with respect
-        to `density`. Call `check`, which raises `ValueError` if the capacity was too small.
+        to `density`. Call `check`, which raises `ValueError` if the capacity was too small: then draw it again.
 
         **Raises:** `ValueError` if `density` is negative or not finite. If it is traced, `overflows` is true instead.
         `ValueError` if its shape is not that of the grid; `TypeError` if it is not real.
@@ -311,7 +311,8 @@ class ParticleMesh(eqx.Module):
         """Gather all particles on every process.
 
         **Returns:** NumPy arrays `(n, ...)` by name, "positions" included. If there is an attribute `id`, the
-        particles are in its order; otherwise they are in the order of the devices.
+        particles are in its order (that of its first column, then of the next one); otherwise they are in the order
+            of the devices.
         """
         check_untraced("p", p, "gather")
         replicated = NamedSharding(self.decomposition.mesh, PartitionSpec())
@@ -322,7 +323,8 @@ class ParticleMesh(eqx.Module):
         found = {"positions": whole(p.positions)[live]} | {k: whole(v)[live] for k, v in p.attributes.items()}
         if "id" not in found:
             return found
-        order = np.argsort(found["id"], kind="stable")
+        columns = found["id"].reshape(len(found["id"]), math.prod(found["id"].shape[1:]))
+        order = np.lexsort(columns.T[::-1])  # By the first column, then by the next one.
         return {name: array[order] for name, array in found.items()}
 
     def loads(self, p: Particles | Float[np.ndarray, "n ndim"]) -> dict[tuple[int, ...], Load]:

@@ -1,6 +1,7 @@
 """Tests of the exchange of particles: any moves, any attributes, and all transformations of JAX."""
 
 import functools
+import itertools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -181,6 +182,21 @@ def test_positions_of_half_precision_are_placed(dtype):
     p = pm.place(positions)
     assert p.positions.dtype == dtype
     assert_close(jnp.sum(pm.deposit(p)), 20.0, 1e-3)
+
+
+@pytest.mark.parametrize("count", [0, 12])
+@pytest.mark.parametrize(
+    ("columns", "dtype"), [((), np.int32), ((1,), np.int32), ((2, 2), np.uint16), ((), jnp.bfloat16)]
+)
+def test_gathered_particles_are_in_the_order_of_all_columns_of_their_identifiers(columns, dtype, count):
+    pm = particles.ParticleMesh(dops.Decomposition(make_mesh((2, 2)), shape=(8, 8), box=dops.Box(1.0)))
+    rng = np.random.default_rng(0)
+    names = rng.permutation(np.array(list(itertools.product(range(2), repeat=4)))[:count].reshape(count, 4))
+    ids = names if columns == (2, 2) else names @ [8, 4, 2, 1]
+    p = pm.place(rng.random((count, 2)), id=ids.reshape(count, *columns).astype(dtype), m=names @ [8, 4, 2, 1])
+    found = pm.gather(p)
+    np.testing.assert_array_equal(found["m"], np.arange(count))
+    assert found["id"].shape == (count, *columns)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.complex64, bool])
