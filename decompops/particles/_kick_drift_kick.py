@@ -13,6 +13,7 @@ from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Shaped
 
+from .._common.check import check_number
 from .._common.host import device_array
 from .._rollout.rollout import Options, check_options, roll_out
 from ._cosmology import Cosmology
@@ -49,8 +50,9 @@ class KickDriftKick(eqx.Module):
     - `times`: two or more times, or scale factors: the start, and the end of each step. The array may be traced.
     - `cosmology`: the universe; `None` for a box that does not expand.
 
-    **Raises:** `TypeError` if `mesh` is not a `ParticleMesh`, or if `force` cannot be called; `ValueError` if `times`
-    are not two or more real numbers, or scale factors that are not positive.
+    **Raises:** `TypeError` if `mesh` is not a `ParticleMesh`, if `force` cannot be called, or if `cosmology` is not a
+    `Cosmology`; `ValueError` if `times` are not two or more finite real numbers, or scale factors that are not
+    positive. Steps raise `TypeError` or `ValueError` if `force` does not return real numbers of this shape.
 
     Source: Quinn et al., arXiv:astro-ph/9710043; Feng, Chu, Seljak & McDonald, MNRAS 463 (2016), eq. 17 and 18.
     """
@@ -68,12 +70,24 @@ class KickDriftKick(eqx.Module):
         shape, dtype = jnp.shape(self.times), jnp.result_type(self.times)
         if len(shape) != 1 or shape[0] < 2 or not jnp.issubdtype(dtype, jnp.floating):
             raise ValueError(f"`times` must be two or more real numbers; got {dtype} of shape {shape}.")
-        if self.cosmology is not None and not isinstance(self.times, Tracer) and np.min(self.times) <= 0:
+        if not isinstance(self.cosmology, Cosmology | None):
+            raise TypeError(f"`cosmology` must be a `Cosmology` or None; got {self.cosmology!r}.")
+        if isinstance(self.times, Tracer):
+            return
+        if not np.isfinite(self.times).all():
+            raise ValueError(f"`times` must be finite; got {self.times}.")
+        if self.cosmology is not None and np.min(self.times) <= 0:
             raise ValueError(f"`times` must be positive scale factors with a `cosmology`; got {self.times}.")
 
     def step(self, p: Particles, start: Any, end: Any) -> Particles:
-        """Return the particles at the time `end`, for particles at the time `start`. This evaluates the force twice."""
+        """Return the particles at the time `end`, for particles at the time `start`. This evaluates the force twice.
+
+        **Raises:** as `rollout`, and `TypeError` or `ValueError` for times that are not single numbers, or that are not
+        positive with a `cosmology`.
+        """
         _check_velocity(p)
+        for name, time in (("start", start), ("end", end)):
+            check_number(name, time, positive=self.cosmology is not None)
         return self._one_step(p, *(jnp.asarray(time, _dtype_of_times(p)) for time in (start, end)))
 
     @eqx.filter_jit
@@ -146,10 +160,12 @@ class KickDriftKick(eqx.Module):
 
     def _force(self, p: Particles) -> Array:
         acceleration = self.force(p)
-        if jnp.shape(acceleration) != p.positions.shape:
+        if not isinstance(acceleration, Array | np.ndarray):
+            raise TypeError(f"`force` must return an array; got {type(acceleration).__name__}.")
+        if acceleration.shape != p.positions.shape or jnp.iscomplexobj(acceleration):
             raise ValueError(
-                f"`force` must return one row for each slot, of shape {p.positions.shape}; got "
-                f"{jnp.shape(acceleration)}."
+                f"`force` must return one row of real numbers for each slot, of shape {p.positions.shape}; got "
+                f"{acceleration.shape} {acceleration.dtype}."
             )
         return jnp.asarray(acceleration, p.positions.dtype)
 

@@ -299,14 +299,35 @@ def test_errors(plain):
         particles.KickDriftKick(pm, gravity, jnp.zeros(1))
     with pytest.raises(ValueError, match="`times` must be positive scale factors with a `cosmology`; got"):
         particles.KickDriftKick(pm, gravity, jnp.zeros(2), particles.Cosmology())
+    with pytest.raises(ValueError, match=r"`times` must be finite; got \[ 0\. nan\]"):
+        particles.KickDriftKick(pm, gravity, np.array([0.0, np.nan]))
+    with pytest.raises(TypeError, match=r"`cosmology` must be a `Cosmology` or None; got 0\.3"):
+        particles.KickDriftKick(pm, gravity, jnp.ones(2), 0.3)
+    still = p.replace(velocity=p.positions)
+    for force, error, got in (
+        (lambda p: (p.positions,), TypeError, "`force` must return an array; got tuple"),
+        (
+            lambda p: p.positions.astype(complex),
+            ValueError,
+            r"`force` must return one row of real numbers .*; got .* complex128",
+        ),
+    ):
+        with pytest.raises(error, match=got):
+            particles.KickDriftKick(pm, force, jnp.arange(3.0)).rollout(still)
     step = particles.KickDriftKick(pm, gravity, jnp.arange(3.0))
+    with pytest.raises(TypeError, match=r"`start` must be one real number; got Array\(\[0\., 0\.\]"):
+        step.step(still, jnp.zeros(2), 1.0)
+    with pytest.raises(ValueError, match=r"`end` must be a positive, finite number; got -1\.0"):
+        particles.KickDriftKick(pm, gravity, jnp.ones(2), plain.particles.Cosmology()).step(still, 1.0, -1.0)
     for run in (step.rollout, lambda p: step.step(p, 0.0, 1.0)):
         with pytest.raises(ValueError, match=r"`velocity` must be an attribute .*; got no such attribute"):
             run(p)
     p = p.replace(velocity=p.positions)
     with pytest.raises(ValueError, match=r"`every` must divide the 2 steps; got 3"):
         step.rollout(p, every=3)
-    with pytest.raises(ValueError, match=r"`force` must return one row for each slot, of shape \(\d+, 2\); got"):
+    with pytest.raises(
+        ValueError, match=r"`force` must return one row of real numbers for each slot, of shape \(\d+, 2\); got"
+    ):
         particles.KickDriftKick(pm, lambda p: p.positions[:, 0], jnp.arange(3.0)).rollout(p)
     with pytest.raises(ValueError, match=r"`matter` must be a positive, finite number; got -1\.0"):
         particles.Cosmology(-1.0)
