@@ -212,7 +212,8 @@ def _touched(cloud: Cloud, points: Array, live: Array, dtype: np.dtype) -> tuple
     for axis, (length, wraps, order) in enumerate(zip(cloud.shape, cloud.wraps, cloud.orders)):
         s = points[:, axis] - (width / 2 - 1)
         first = jnp.floor(s)
-        shares.append(jnp.stack(cloud.window.shares(s - first, order)).astype(real))
+        fraction = (s - first).astype(np.promote_types(s.dtype, real))  # Shares add up to one in both precisions.
+        shares.append(jnp.stack(cloud.window.shares(fraction, order)).astype(real))
         touched = first.astype(np.int32)[None] + np.arange(width, dtype=np.int32)[:, None]
         # JAX would count a negative index from the end of the axis.
         exists = live[None] if wraps else live[None] & (touched >= 0)

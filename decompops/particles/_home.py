@@ -19,6 +19,7 @@ from .._common.placement import place
 from .._common.sharding import manual_axes, map_blocks
 from .._core.decomposition import Decomposition
 from .._core.points import Frame
+from .._core.reductions import wide
 from ._particles import Particles
 
 
@@ -95,7 +96,7 @@ class Home(eqx.Module):
         `positions` is an array of JAX or NumPy, and `lengths` are those of the box. `parts` are the numbers of blocks
         along the first axes; `None` for those of the grid.
         """
-        xp = np if isinstance(positions, np.ndarray) else jnp
+        xp, positions = np if isinstance(positions, np.ndarray) else jnp, _precise(positions)
         owner = xp.zeros(positions.shape[0], np.int32)
         every = zip(self.blocks.lengths, lengths, self.periodic, self.blocks.parts if parts is None else parts)
         for axis, (n, length, periodic, count) in enumerate(every):
@@ -113,7 +114,9 @@ class Home(eqx.Module):
 
         `shifts` are added to the coordinates.
         """
-        blocks, lines, dtype = self.blocks, [], positions.dtype
+        blocks, lines, eps = self.blocks, [], jnp.finfo(positions.dtype).eps
+        positions = _precise(positions)
+        dtype = positions.dtype
         for axis, (n, periodic, shift) in enumerate(zip(blocks.lengths, self.periodic, shifts)):
             number, core = self.first_cell(axis), blocks.core(axis)
             first = jnp.asarray(number, dtype)
@@ -124,10 +127,15 @@ class Home(eqx.Module):
                 high = jnp.where(first + core < n, high, np.inf)
             # Periodic coordinates come to less than half a box from the middle of the block.
             period, start = (n, (size - n) / 2) if periodic else (0, 0)
-            line = (first, period, start, low, high, 16 * jnp.finfo(dtype).eps * n, shift)
+            line = (first, period, start, low, high, 16 * eps * n, shift)
             lines.append(jnp.stack([jnp.asarray(number, dtype) for number in line]))
         scale = jnp.stack([_scale(jnp, n, length, dtype) for n, length in zip(blocks.lengths, lengths)])
         return Frame(positions, scale, jnp.stack(lines), counts[self.me()])
+
+
+def _precise(positions: Any) -> Any:
+    """Return positions in single or double precision: in half precision, cells and shares would have wrong digits."""
+    return positions.astype(wide(positions.dtype))
 
 
 def _scale(xp: Any, n: int, length: Number, dtype: Any) -> Any:

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from decompops import particles
 
+import clouds
 import exchanges
-from helpers import assert_close, make_mesh
+from helpers import make_mesh
 
 
 COUNT = exchanges.COUNT
@@ -174,14 +175,22 @@ def _particles(x, v, counts) -> particles.Particles:
     return particles.Particles(x, {"v": v}, counts, counts, jnp.zeros_like(counts))
 
 
-@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
-def test_positions_of_half_precision_are_placed(dtype):
-    """NumPy does not count bfloat16 as a floating-point number."""
-    pm = particles.ParticleMesh(dops.Decomposition(make_mesh((2, 2)), shape=(8, 8), box=dops.Box(1.0)))
-    positions = np.asarray(np.random.default_rng(0).random((20, 2))).astype(dtype)
-    p = pm.place(positions)
+@pytest.mark.parametrize(("dtype", "backend"), [(np.float16, "native"), (jnp.bfloat16, "native"), (np.float32, "xla")])
+def test_positions_of_few_digits_deposit_where_they_are(dtype, backend):
+    """NumPy does not count bfloat16 as a floating-point number. Cells and shares have more digits than positions."""
+    shape, lengths, rng = (32, 8), (1.0, 2.0), np.random.default_rng(0)
+    dec = dops.Decomposition(make_mesh((4,)), shape=shape, box=dops.Box(lengths), backend=backend)
+    pm, positions = particles.ParticleMesh(dec, "pcs"), (rng.random((40, 2)) * lengths).astype(dtype)
+    p = pm.place(positions, m=rng.random(40), id=np.arange(40), capacity=40)
     assert p.positions.dtype == dtype
-    assert_close(jnp.sum(pm.deposit(p)), 20.0, 1e-3)
+    m, exact = pm.gather(p)["m"], positions.astype(np.float64)
+    # Coordinates have single precision, and values double precision.
+    expected = clouds.deposit("pcs", exact, m, shape, lengths, (True, True))
+    np.testing.assert_allclose(dec.gather(pm.deposit(pm.exchange(p).check(), p["m"])), expected, atol=2e-5)
+    np.testing.assert_allclose(np.sum(pm.deposit(p, p["m"])), np.sum(m), rtol=1e-13)
+    ones = pm.gather(p.replace(read=pm.read(p, jnp.ones(shape))))["read"]
+    np.testing.assert_allclose(ones, 1, rtol=1e-13)
+    assert jax.grad(lambda x: pm.deposit(p.replace(x))[3, 1])(p.positions).dtype == dtype
 
 
 @pytest.mark.parametrize("count", [0, 12])
