@@ -198,7 +198,7 @@ def check_number(name: str, value: Any, *, least: float | int = -math.inf, posit
         raise TypeError(f"`{name}` must be one real number; got {value!r}.")
     # JAX refuses to compare its integers with a float if dtypes are strict.
     if not isinstance(value, Tracer) and not (
-        math.isfinite(value) and (value > 0 if positive else float(value) >= least)
+        math.isfinite(value) and (float(value) > 0 if positive else float(value) >= least)
     ):
         rule = "finite" if least == -math.inf else f"a finite number of at least {least:g}"
         rule = "a positive, finite number" if positive else rule

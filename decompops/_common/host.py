@@ -34,7 +34,7 @@ def host_array(x: Any, name: str | None = None) -> np.ndarray:
     return array if array.dtype.isnative else array.astype(native(array.dtype))
 
 
-_N = TypeVar("_N", np.ndarray, int)
+_N = TypeVar("_N", bound=np.ndarray | int)
 
 
 def fitting(x: _N, name: str | None = None) -> _N:

@@ -16,7 +16,7 @@ from .._common.box import Box
 from .._common.check import check_untraced
 from .._common.host import device_array, host_array
 from .._common.placement import on_mesh
-from .._common.sharding import manual_axes, no_ambient_mesh
+from .._common.sharding import manual_axes, mesh_with_devices, no_ambient_mesh
 from .._common.typed import whole_along
 from . import reductions as reductions
 from .agreement import agreed_array
@@ -146,8 +146,9 @@ class Layout:
         self.check(field)
         check_untraced("field", field, "gather", "`crop`")
         if isinstance(field, Array) and not field.is_fully_addressable:
-            with no_ambient_mesh(unless=field.sharding.mesh):
-                field = jax.device_put(field, NamedSharding(self.mesh, PartitionSpec()))
+            mesh = mesh_with_devices(self.mesh, field)
+            with no_ambient_mesh(unless=mesh):
+                field = jax.device_put(field, NamedSharding(mesh, PartitionSpec()))
         # JAX cannot read an empty array that a compiled program returned with Explicit axes.
         array = host_array(field) if np.size(field) else np.zeros(np.shape(field), field.dtype)
         natural = (*range(array.ndim - self.blocks.ndim), *map(self.blocks.position, range(self.blocks.ndim)))

@@ -78,6 +78,7 @@ def checked_body(geometry: Geometry, body: Any) -> Body | None:
         )
     check_values("distance", geometry, given := body.distance)
     corners = callable(given) and body.boundary == "neumann"
+    values: Any
     if callable(given):
         values = geometry.sampled("distance", given, jnp.zeros(()).dtype, corners=corners)
     else:

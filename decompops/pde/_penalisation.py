@@ -169,7 +169,7 @@ class Penalisation(AbstractProducts):
             distance = jnp.asarray(found)
             fits = jnp.broadcast_shapes(distance.shape[-len(shape) :], shape) == shape
         except (TypeError, ValueError):
-            fits = False
+            distance, fits = jnp.zeros(()), False
         if not fits or distance.dtype.kind in "bc":
             raise ValueError(
                 "`body` must return the signed distance from the boundary, negative inside: a real number or array "

@@ -392,8 +392,6 @@ def test_errors(plain):
         pm.deposit(p, np.ones(3))
     with pytest.raises(TypeError, match="`values` must be real or complex numbers; got int"):
         pm.deposit(p, p["id"])
-    with pytest.raises(KeyError, match=r"`name` must be one of the attributes \('id',\) of the particles; got 'mass'"):
-        p["mass"]
     with pytest.raises(ValueError, match=r"`id` must have one row for each of \d+ slots; got \(3,\)"):
         p.replace(id=np.arange(3))
     with pytest.raises(ValueError, match="`capacity` must be at least 11, the present one; got 3"):

@@ -139,6 +139,8 @@ def test_wrong_arguments_are_named(plain):
             call(p, p.positions)
         with pytest.raises(TypeError, match=r"`weights` must be real numbers of shape .* got .* complex128"):
             call(p, p["charge"])
+    with pytest.raises(KeyError, match=r"`name` must be one of the attributes \('charge',\) of .*; got 'mass'"):
+        p["mass"]
     with pytest.raises(TypeError, match=r"`charge` must be real numbers of shape .* got .* complex128"):
         plain.particles.Gravity(pm, mass="charge")(p)
     for call in (pm.deposit, pm.exchange, lambda x: pm.grow(x, 99), lambda x: pm.sum(x, np.ones(n))):
