@@ -16,10 +16,15 @@ import sys
 import threading
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, Route, sync_playwright
+from playwright.sync_api import Browser, Page, Route, ViewportSize, sync_playwright
 
 
 WIDTHS = (390, 1280)
+# A page is checked after half a second without a request. So several tabs load pages at the same time.
+TABS = 4
+# To read the index of the search takes longer than to show a page. So only the check of the search gets the real one.
+INDEX = "**/search_index.json"
+EMPTY_INDEX = {"config": {"lang": ["en"], "separator": " ", "pipeline": [], "fields": {}}, "docs": []}
 # The code blocks and tables that are wider than their place, as the beginnings of their texts.
 CUT = """() => [...document.querySelectorAll(".md-typeset pre > code, .md-typeset table:not([class])")]
     .filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.innerText.slice(0, 60))"""
@@ -40,10 +45,17 @@ def main() -> None:
         sys.exit("docs/tools/browser.py needs Chromium; found none in PATH. Install it: apt install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        address, seen = serve(args.site), []
-        page = open_page(browser, address, seen)
-        faults = [fault for path in paths for fault in check_page(page, seen, address, path, args.screenshots)]
-        faults += check_search(page, seen, address)
+        address, faults = serve(args.site), []
+        tabs = [open_tab(browser, address) for _ in range(TABS)]
+        for first in range(0, len(paths), TABS):
+            loaded = [(*tab, path) for tab, path in zip(tabs, paths[first:])]
+            for page, _, path in loaded:
+                page.set_viewport_size(size(WIDTHS[0]))
+                page.goto(address + ("" if path == "." else f"{path}/"), wait_until="commit")
+            for page, seen, path in loaded:
+                page.wait_for_load_state("networkidle")
+                faults += check_page(page, seen, path, args.screenshots)
+        faults += check_search(*tabs[0], address)
         browser.close()
     print(*faults, f"{len(paths)} pages, {len(WIDTHS)} widths, {len(faults)} faults", sep="\n")
     if args.screenshots:
@@ -63,26 +75,29 @@ def serve(site: Path) -> str:
     return f"http://127.0.0.1:{server.server_port}/"
 
 
-def open_page(browser: Browser, address: str, seen: list[str]) -> Page:
-    """Return an empty tab of the browser. It adds each fault of a page that is loaded in it to the list `seen`.
+def open_tab(browser: Browser, address: str) -> tuple[Page, list[str]]:
+    """Return an empty tab of the browser, and the list to which it adds each fault of a page that is loaded in it.
 
-    One tab loads all pages of the site, one after the other. So it loads the scripts and styles that they share once.
+    A tab loads many pages, one after the other. So it loads the scripts and styles that they share once.
     """
-    page = browser.new_page()
+    page, seen = browser.new_page(), []
     page.set_default_timeout(120_000)  # milliseconds: continuous integration may build packages at the same time
     page.route(lambda url: not url.startswith(address), lambda route: answer(route, seen))
+    page.route(INDEX, lambda route: route.fulfill(status=200, json=EMPTY_INDEX))
     page.on("console", lambda message: seen.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: seen.append(str(error)))
-    return page
+    return page, seen
 
 
-def check_page(page: Page, seen: list[str], address: str, path: str, screenshots: Path | None) -> list[str]:
-    """Return the faults of a page at each width. The page is loaded at the first one."""
+def size(width: int) -> ViewportSize:
+    return {"width": width, "height": 900}
+
+
+def check_page(page: Page, seen: list[str], path: str, screenshots: Path | None) -> list[str]:
+    """Return the faults of a page at each width."""
     faults: list[str] = []
     for width in WIDTHS:
-        page.set_viewport_size({"width": width, "height": 900})
-        if width == WIDTHS[0]:
-            page.goto(address + ("" if path == "." else f"{path}/"), wait_until="networkidle")
+        page.set_viewport_size(size(width))
         scroll = page.evaluate("document.documentElement.scrollWidth")
         if scroll > width:
             seen.append(f"it is {scroll} pixels wide")
@@ -108,6 +123,7 @@ def answer(route: Route, faults: list[str]) -> None:
 
 def check_search(page: Page, seen: list[str], address: str) -> list[str]:
     """Return the faults of the search."""
+    page.unroute(INDEX)
     page.goto(address, wait_until="networkidle")
     page.click("[data-md-component=search-query]")
     page.type("[data-md-component=search-query]", "HaloExchange", delay=20)
