@@ -8,6 +8,7 @@ recognised by their contents. If something else is in the way, the library raise
 
 import errno
 import fcntl
+import hashlib
 import os
 import re
 import secrets
@@ -102,10 +103,20 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(handle, "rb", buffering=0)
 
 
+def hidden(path: Path, identity: str) -> Path:
+    """Return a temporary path for what will move to `path`. `identity` makes the name unique.
+
+    File systems allow names of 255 bytes. If a name leaves no room for more characters, its hash replaces it.
+    """
+    name = os.fsencode(path.name)
+    shown = path.name if len(name) <= 200 else hashlib.sha256(name).hexdigest()
+    return path.with_name(f".{shown}.{identity}.partial")
+
+
 def replace_file(path: Path, content: bytes, is_own: Callable[[Path], bool]) -> None:
     """Write a file in one step. Raises `FileExistsError` if there is a file that is not this library's."""
     path = path.resolve()
-    new = path.with_name(f".{path.name}.{new_identity()}.partial")
+    new = hidden(path, new_identity())
     check_own(path, is_own)
     with new.open("xb") as file:
         try:

@@ -5,6 +5,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -194,6 +195,8 @@ class _Writing:
         """Call `begin()`, which creates the folder. If it raises an `OSError`, return this error."""
         try:
             for path in self.format.paths(self.path, self.contents):
+                with suppress(FileNotFoundError):
+                    path.lstat()  # This finds names that are too long, before anything is written.
                 self.format.check_own(path)
             begin()
         except OSError as error:

@@ -9,7 +9,6 @@ import errno
 import glob
 import itertools
 import os
-import re
 import shutil
 import socket
 import time
@@ -18,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from .._common.ownership import IDENTITY, identity_of, locked, mark
+from .._common.ownership import hidden, identity_of, locked, mark
 
 
 # The steps of writing. A process names its empty file after the step that it has done.
@@ -52,7 +51,7 @@ class Staging:
     ):
         self.path, self.identity, self.check = path, identity, check
         self.process, self.processes, self.patience = process, processes, patience
-        self.folder = path.with_name(f".{path.name}.{identity}.partial")
+        self.folder = hidden(path, identity)
         self.staged = self.folder / "new" / path.name
         self._missing_since: float | None = None
         self._leftovers: list[Path] = []
@@ -246,13 +245,9 @@ def find(path: Path) -> Path:
 
 def leftovers(path: Path) -> list[Path]:
     """Return the temporary folders of all attempts to write this snapshot."""
-    pattern = re.compile(rf"\.{re.escape(path.name)}\.({IDENTITY})\.partial")
-    found = {folder: pattern.fullmatch(folder.name) for folder in path.parent.glob(f".{glob.escape(path.name)}.*")}
-    return sorted(
-        folder
-        for folder, match in found.items()
-        if match and not folder.is_symlink() and identity_of(folder, KIND) == match[1]
-    )
+    folders = [folder for folder in path.parent.glob(".*.partial") if not folder.is_symlink()]
+    found = {folder: identity_of(folder, KIND) for folder in folders}
+    return sorted(folder for folder, identity in found.items() if identity and folder == hidden(path, identity))
 
 
 def remove_leftover(folder: Path, path: Path, check: Callable[[Path], None]) -> None:

@@ -88,6 +88,47 @@ def test_every_name_is_written_and_read_or_refused(tmp_path, name, kind):
             np.testing.assert_array_equal(write()["u"], U)
 
 
+@pytest.mark.parametrize("suffix", [".zarr", ".h5", ".hdf5", ".xdmf"])
+def test_the_longest_names_are_written_and_longer_ones_refused(tmp_path, suffix):
+    """Temporary names are not longer than the names that a file system allows. Other snapshots stay."""
+    io.write(tmp_path / "u.h5", {"u": U}, DEC)
+    longest = 255 - {".h5": len(".xdmf") - len(".h5"), ".hdf5": len(".xdmf")}.get(suffix, 0)
+
+    def write(name):
+        if suffix == ".xdmf":
+            return io.write_series(tmp_path / name, [tmp_path / "u.h5"])
+        with io.Writer() as writer:
+            writer.write(tmp_path / name, {"u": U}, DEC)
+        return np.testing.assert_array_equal(io.read(tmp_path / name).arrays["u"], U)
+
+    for length in (200, 201, 229, 230, longest):
+        for start in ("a", "é"):
+            name = start + "b" * (length - len(start.encode()) - len(suffix)) + suffix
+            write(name)
+            assert (tmp_path / name).exists()
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(OSError, match=r"File name too long: .*b"):
+        write("b" * (longest + 1 - len(suffix)) + suffix)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["b" * 200, "b" * 230])
+def test_a_leftover_gives_the_older_snapshot_back_to_its_own_name_only(tmp_path, name):
+    paths = [tmp_path / f"{name}{digit}.zarr" for digit in (1, 2)]
+    for time, path in enumerate(paths):
+        io.write(path, {"u": U}, DEC, time=time)
+    staging = Staging(paths[0], "1" * 16, 0, (0,), 1.0, format_of(paths[0])[0].check_own)
+    staging.begin()
+    staging._release()  # The program that wrote it has been killed.
+    (staging.folder / "old0").mkdir()
+    paths[0].rename(staging.folder / "old0" / paths[0].name)
+    io.write(paths[1], {"u": U}, DEC, time=2)
+    assert [io.read(path).time for path in paths] == [0, 2]
+    io.write(paths[0], {"u": U}, DEC, time=3)
+    assert io.read(paths[0]).time == 3
+    assert not staging.folder.exists()
+
+
 def test_a_snapshot_that_was_renamed_to_a_refused_name(tmp_path):
     io.write(tmp_path / "u.zarr", {"u": U}, DEC)
     (tmp_path / "u.zarr").rename(tmp_path / "a\\b.zarr")
