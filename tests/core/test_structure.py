@@ -333,6 +333,7 @@ def test_traced_boxes_are_left_to_the_user(dec):
             "missing.check",
             "ImportError: `DECOMPOPS_TYPECHECKER` must name an installed type checker; got 'missing.check'",
         ),
+        *((name, f"such as 'beartype.beartype'; got '{name}'.") for name in ("beartype", "beartype.missing")),
     ],
 )
 def test_annotations_are_checked_where_the_environment_asks_for_it(checker, error):
