@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from .._common.ownership import hidden, identity_of, locked, mark
+from .._common.ownership import MARK, hidden, identity_of, locked, mark
 
 
 # The steps of writing. A process names its empty file after the step that it has done.
@@ -75,7 +75,7 @@ class Staging:
         """Remove the folder, if it is marked."""
         self._release()
         if identity_of(self.folder, KIND) == self.identity:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            _remove(self.folder)
 
     def run(self, create: Callable[[], None], write: Callable[[], None]) -> None:
         """Let one process `create` the snapshot, all processes `write` to it, and one process move it to its path.
@@ -261,7 +261,24 @@ def remove_leftover(folder: Path, path: Path, check: Callable[[Path], None]) -> 
                 check(old)
                 if not os.path.lexists(path):
                     os.rename(old, path)
-        shutil.rmtree(folder)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a temporary folder. If this program is killed meanwhile, the next write removes the rest.
+
+    So the mark is removed last. Older snapshots first get another name: half of a snapshot would pass for the files of
+    somebody else.
+    """
+    with suppress(OSError):  # Another program may be removing the same folder.
+        for old in folder.glob(f"{OLD}*"):
+            old.rename(folder / f"removed-{old.name}")
+        for part in sorted(folder.iterdir(), key=lambda part: part.name == MARK):
+            if part.is_dir() and not part.is_symlink():
+                shutil.rmtree(part, ignore_errors=True)
+            else:
+                part.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _old(folder: Path, path: Path) -> list[Path]:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import product
 from pathlib import Path
 
@@ -183,6 +183,46 @@ def test_an_error_of_hdf5_is_an_os_error(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=r"time = Wed Nov 25 , error message = 'No space left on device'$"):
         io.write(tmp_path / "a.h5", {"u": dec.shard(random_field((4, 4, 4)))}, dec)
     assert not list(tmp_path.iterdir())
+
+
+class Killed(BaseException):
+    """Ends a program like a signal."""
+
+
+def test_killed_while_removing(tmp_path, monkeypatch):
+    """The next write removes what is left, however much of a temporary folder a killed program has removed."""
+    dec = dops.Decomposition(make_mesh((1, 1)), shape=(4, 4, 4))
+    path, u, calls = tmp_path / "u.zarr", random_field((4, 4, 4)), 0
+    io.write(path, {"u": u}, dec, time=0)
+
+    def killed_at_the_last_call(function):
+        def call(*args, **options):
+            nonlocal calls
+            calls -= 1
+            if calls == 0:
+                raise Killed
+            return function(*args, **options)
+
+        return call
+
+    for kill in range(1, 100):
+        staging = Staging(path, 16 * "1", 0, (0,), 20.0, Zarr().check_own)
+        staging.begin()
+        shutil.copytree(path, staging.folder / "old0" / path.name)
+        calls = kill
+        with monkeypatch.context() as patched:
+            for name in ("unlink", "rmdir", "rename"):
+                patched.setattr(os, name, killed_at_the_last_call(getattr(os, name)))
+            with suppress(Killed):
+                staging.remove()
+        if calls > 0:
+            break
+        io.write(path, {"u": u}, dec, time=kill)
+        assert io.read(path).time == kill
+        assert not list(tmp_path.glob(".*/*"))
+        shutil.rmtree(staging.folder, ignore_errors=True)  # Without its mark, it stays, but is empty.
+    assert kill > 10
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_removed_folder_ends_a_write(tmp_path, monkeypatch):
