@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
+from .._common.check import check_count
 from .._operator.grid import GridLike
 from ._contents import Contents, Variable
 from ._format import AbstractFile
@@ -156,22 +157,23 @@ class Samples:
         is a dictionary with an integer, the position in the order; it can be a part of a checkpoint.
         `iterator.set_state(state)` continues at this position. `iterator.close()` ends the thread.
 
-        **Raises:** `ImportError` if grain is not installed. `ValueError` if `size` is not between 1 and the number of
-        samples, if `epochs` or `prefetch` is not positive, or if `seed` is not between 0 and 2³² - 1. The iterator
-        raises the errors of `samples[index]`.
+        **Raises:** `ImportError` if grain is not installed. `ValueError` if `size` is not an integer between 1 and the
+        number of samples, if `epochs` or `prefetch` is not a positive integer, or if `seed` is not an integer between 0
+        and 2³² - 1. The iterator raises the errors of `samples[index]`.
         """
         try:
             import grain
         except ImportError as error:
             raise ImportError("`Samples.batches` needs grain: pip install grain.") from error
-        if not 1 <= size <= len(self):
+        size, prefetch = check_count("size", size), check_count("prefetch", prefetch)
+        if size > len(self):
             raise ValueError(f"`size` must be between 1 and the number of samples, {len(self)}; got {size}.")
-        for name, value in (("epochs", epochs), ("prefetch", prefetch)):
-            if value is not None and value < 1:
-                raise ValueError(f"`{name}` must be positive; got {value}.")
+        epochs = None if epochs is None else check_count("epochs", epochs)
         order = grain.MapDataset.range(len(self))
         if seed is not None:
-            order = order.shuffle(seed=seed)
+            if (number := check_count("seed", seed, least=0)) >= 2**32:
+                raise ValueError(f"`seed` must be below 2**32; got {number}.")
+            order = order.shuffle(seed=number)
         batches = order.batch(size, drop_remainder=True).repeat(epochs).map(self.__getitem__)
         # By default, grain would read 500 batches ahead.
         return iter(batches.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=prefetch)))

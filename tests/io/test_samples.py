@@ -184,12 +184,18 @@ def test_errors(folder, tmp_path):
         (IndexError, "5", lambda: samples[5]),
         (IndexError, "integer", lambda: samples[np.array([0.5])]),
         (ValueError, "`size` must be between 1 and the number of samples, 5; got 6", lambda: samples.batches(6)),
-        (ValueError, "`epochs` must be positive; got 0", lambda: samples.batches(1, epochs=0)),
-        (ValueError, "`prefetch` must be positive; got 0", lambda: samples.batches(1, prefetch=0)),
-        (ValueError, "2\\*\\*32-1", lambda: samples.batches(1, seed=-1)),
+        (ValueError, r"`seed` must be below 2\*\*32; got 4294967296", lambda: samples.batches(1, seed=2**32)),
     ):
         with pytest.raises(error, match=match):
             call()
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, 2.0, True, "1"])
+@pytest.mark.parametrize("name", ["size", "epochs", "prefetch", "seed"])
+def test_what_is_no_count_is_refused(folder, plain, name, value):
+    samples = plain.io.Samples(paths(folder), plain.Decomposition(make_mesh((1, 1)), shape=SHAPE))
+    with pytest.raises(ValueError, match=f"`{name}` must be an integer of at least (one|0); got {value!r}"):
+        samples.batches(**{"size": 1, name: value})
 
 
 def test_without_grain_samples_can_be_read(folder, monkeypatch):
