@@ -40,9 +40,9 @@ def restored(
 ) -> tuple[Clock, Position] | None:
     """Return the clock and the position of the newest undamaged checkpoint, and restore its results into `observed`.
 
-    Returns `None` if the run has no checkpoint. The clock has the interval of the saved run if `interval` is `None`.
-    `description` describes the integrator of this run; a warning says in what it differs from the saved run. Raises
-    `ValueError` if the run does not fit the checkpoint, or if all checkpoints are damaged.
+    Returns `None` if the run has no checkpoint. The clock has the interval of the saved run, from which `interval` may
+    differ by a rounding error. `description` describes the integrator of this run; a warning says in what it differs
+    from the saved run. Raises `ValueError` if the run does not fit the checkpoint, or if all checkpoints are damaged.
     """
     if not checkpoints.steps:
         return None
@@ -52,7 +52,8 @@ def restored(
     saved = Clock(found["start"], found["interval"], position.intervals, found["dt"] or None)
     if saved.interval == 0:  # A run that ended where it began, so that it has neither intervals nor steps.
         saved = replace(saved, interval=clock.interval, dt=clock.dt)
-    if saved.start != clock.start or (interval is not None and saved.interval != clock.interval):
+    is_other = interval is not None and abs(saved.interval - clock.interval) > ROUNDING * saved.interval
+    if saved.start != clock.start or is_other:
         raise ValueError(
             f"`t` and `interval` must be as in the run saved in {folder}, {saved.start!r} and {saved.interval!r}; got "
             f"{clock.start!r} and {clock.interval!r}. Use another folder for `checkpoint`."
@@ -63,7 +64,7 @@ def restored(
             f"`t_end` must not be before the time of the run saved in {folder}, {now!r}; got {clock.end!r}. Use a "
             "later `t_end`, or another folder for `checkpoint`."
         )
-    if interval is None:
+    if saved.interval != clock.interval:  # It is not given, or differs by a rounding error, as 0.3 / 6 does from 0.05.
         if count(clock.end - clock.start, saved.interval) is None:
             raise ValueError(
                 f"`t_end` must be a whole number of intervals after `t`, {clock.start!r}; got {clock.end!r}. The run "

@@ -223,3 +223,18 @@ def test_observations_that_cannot_be_saved_are_refused_before_the_first_step(tmp
     with pytest.raises(error, match=f"`observe` {message}"):
         pde.simulate(solver, u, 1.0, checkpoint=tmp_path, **options)
     assert not called
+
+
+@pytest.mark.parametrize(("method", "order"), [(pde.ETDRK, 1), (pde.SBDF, 2)])
+def test_an_interval_with_other_rounding_errors(tmp_path, method, order):
+    """A program may compute `interval` and `dt` from `t_end`, which is later at the next start."""
+    solver = make(method=method, order=order)
+    u = solver.equation.state(solver.equation.fft.decomposition.shard(field()))
+    options = {"observe": lambda t, u: jnp.abs(u).sum(), "progress": False}
+    assert 0.2 / 2 != 0.3 / 3
+    for steps, t_end in ((2, 0.2), (3, 0.3)):
+        own = method(solver.equation, t_end / steps, order)
+        flow = pde.simulate(own, u, t_end, interval=t_end / steps, checkpoint=tmp_path, **options)
+    whole = pde.simulate(solver, u, 0.3, interval=0.1, **options)
+    for name in ("times", "observed", "u"):
+        np.testing.assert_array_equal(getattr(flow, name), getattr(whole, name))
