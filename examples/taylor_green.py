@@ -76,7 +76,12 @@ def run(solver: ETDRK, u: Array, t_end: float, folder: Path | None) -> tuple[Arr
         fields = jax.jit(lambda u: {"vorticity": vorticity(equation, u)})
         write = Snapshots(folder / "{:06}.h5", every=max(1, round(1 / dt)), fields=fields)
         files = {"write": write, "checkpoint": folder / "checkpoints"}
-    flow = stable(solver, u, t_end, interval=dt, observe=lambda t, u: integrals(equation, u), **files)
+    try:
+        flow = stable(solver, u, t_end, interval=dt, observe=lambda t, u: integrals(equation, u), **files)
+    except (ValueError, OSError) as error:
+        if folder is None:
+            raise
+        raise SystemExit(f"The run in --folder does not continue: {error}") from None
     energy, enstrophy = flow.observed
     dissipation = -np.gradient(energy.astype(float), dt, edge_order=2 if flow.steps > 1 else 1)
     return flow.u, History(flow.times, energy, dissipation, enstrophy)

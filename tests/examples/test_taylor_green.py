@@ -62,10 +62,19 @@ def test_history_agrees_with_the_published_solution(options, tmp_path):
 def test_it_continues_in_its_folder(tmp_path):
     """A run in two parts on different meshes equals one run. The vorticity snapshots have the right enstrophy."""
     basic = ("--n", "16", "--dt", "0.1", "--dtype", "float64", "--folder", "run")
-    history(*basic, "--t-end", "0.5", cwd=tmp_path)
+    history(*basic, "--t-end", "0.3", cwd=tmp_path)
     parts = history(*basic, "--t-end", "1", "--mesh", "2x1", cwd=tmp_path)
     whole = history(*basic[:-2], "--t-end", "1", "--mesh", "1x1", cwd=tmp_path)
     np.testing.assert_allclose(parts, whole, rtol=1e-12, atol=1e-12)
+    for option, message in (
+        (("--t-end", "0.5"), "`t_end` must not be before"),
+        (("--n", "32"), "must have the `modes`"),
+    ):
+        refused = example.run("taylor_green.py", *basic, "--t-end", "1", *option, cwd=tmp_path)
+        (line,) = refused.stderr.splitlines()
+        assert line.startswith("The run in --folder does not continue: ")
+        assert message in line
+        assert refused.returncode == 1
     for number in (0, 10):
         vorticity = io.read(tmp_path / "run" / f"{number:06}.h5").arrays["vorticity"]
         np.testing.assert_allclose((vorticity**2).sum(0).mean() / 2, whole[3][number], rtol=1e-12)
