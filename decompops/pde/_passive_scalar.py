@@ -15,7 +15,7 @@ from .._common.typed import zeros_like
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._dealiasing import AbstractDealiasing
-from ..spectral._modes import SlopeAxes, slope_axes
+from ..spectral._modes import SlopeAxes, slope_axes, wall_axes
 from ._equation import AbstractEquation, Time, Walls, check_equation, linear_factor
 from ._forcing import Forcing, add_forcing, check_forcing
 
@@ -119,8 +119,14 @@ class PassiveScalar(AbstractEquation):
         spectra = _vector.stack((*velocity, *slope), ndim)
         parts = _vector.components(self.to_grid(spectra, 2 * slope_axes("vector", ndim)), ndim)
         gradient = [_vector.cast(part, u) for part in self.mean_gradient or (0.0,) * ndim]
-        carried = (a * (b + mean) for a, b, mean in zip(parts[:ndim], parts[ndim:], gradient))
-        rate = self._join(self.equation.nonlinear(t, rest, args), self.from_grid(-_vector.total(carried)))
+        across = wall_axes(self.fft)
+        carried = (a * (b + gradient[i] if i in across else b) for i, (a, b) in enumerate(zip(parts, parts[ndim:])))
+        change = self.from_grid(-_vector.total(carried))
+        # u·G multiplies no fields, so all modes have it. Across walls, u and c have different bases.
+        for i in range(ndim):
+            if self.mean_gradient is not None and i not in across:
+                change -= _vector.times(gradient[i], velocity[i])
+        rate = self._join(self.equation.nonlinear(t, rest, args), change)
         if self.forcing is None:
             return rate
         return rate + self.admissible(add_forcing(zeros_like(u), self.forcing, t, u, args))
