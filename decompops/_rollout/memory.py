@@ -71,7 +71,7 @@ def best_plan(
     arrays, and `state_of(first)` is what users call a state: without what a step also carries.
 
     Raises `ValueError` if `memory.keep` is too small for the derivative of one step, or if `memory.keep_on_host` is too
-    small for two states.
+    small for two states, or for two histories.
     """
     state, place = (_bytes_on_device(carried, layout) for carried in (state_of(first), first))
     on_host = None if memory.keep_on_host is None else layout
@@ -97,7 +97,7 @@ def best_plan(
         needed += ", the memory of the derivative of a step"
         raise ValueError(f"`keep` must be at least {needed}; got {memory.keep!r}.")
     if single.places < 2:
-        needed = f"2 states of {place / 1e6:.3g} MB"
+        needed = f"{math.ceil(2 * place / state)} states of {state / 1e6:.3g} MB"  # A `History` is several states.
         raise ValueError(f"`keep_on_host` must be at least {needed}; got {memory.keep_on_host!r}.")
     if memory.keep is None:
         return single

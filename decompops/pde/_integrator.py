@@ -135,7 +135,7 @@ class AbstractIntegrator(eqx.Module):
 
         **Raises:** `TypeError` or `ValueError` if an argument is invalid. The computation of a derivative raises
         `ValueError` if `keep` is too small for the derivative of one step, or if `keep_on_host` is too small for two
-        states.
+        states, or for two histories of a multi-step method.
         """
         options = check_options(
             steps, every=every, observe=observe, progress=progress, keep=keep, keep_on_host=keep_on_host

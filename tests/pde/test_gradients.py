@@ -226,5 +226,9 @@ def test_states_stored_on_the_host_change_no_gradient(plain):
         assert_close(jax.jit(jax.grad(energy(solver, 40, **options)))(u), expected)
     with pytest.raises(ValueError, match=r"`keep_on_host` must be at least 2 states of .* MB; got 1"):
         jax.grad(energy(solver, 40, keep_on_host=1))(u)
+    multistep = pde.SBDF(solver.equation, solver.dt, 3)  # Its history is three states.
+    with pytest.raises(ValueError, match=r"`keep_on_host` must be at least 6 states of .* MB; got 5"):
+        jax.grad(energy(multistep, 40, keep_on_host=5))(u)
+    assert_close(jax.jit(jax.grad(energy(multistep, 40, keep_on_host=6)))(u), jax.grad(energy(multistep, 40))(u))
     with pytest.raises(ValueError, match="`keep_on_host` must be a number of states, or a number of bytes with one"):
         solver.rollout(u, 2, keep_on_host="3 apples")
