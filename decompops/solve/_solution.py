@@ -5,6 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
@@ -36,8 +37,7 @@ RUNNING = -1
 
 _TEXTS = {
     Reason.NOT_CONVERGED: "it needs more steps. Pass a larger `max_steps`, or a better `preconditioner`",
-    Reason.STAGNATED: "rounding errors keep the residual above the tolerance. Pass a larger `rtol`, or fields in "
-    "double precision",
+    Reason.STAGNATED: "rounding errors keep the residual above the tolerance. Pass a larger `rtol`{finer}",
     Reason.BREAKDOWN: "a step of the method is not defined: {needs}",
     Reason.NOT_FINITE: "the right-hand side or a result of the operator contains NaN or infinity",
     Reason.INCOMPATIBLE: "the right-hand side must have zero mean in each closed part of the grid, because the "
@@ -101,7 +101,9 @@ def problem(title: str, needs: str, solution: Solution) -> str | None:
     worst = failed[np.argmax(reasons[failed])]
     residuals = np.asarray(solution.residuals).reshape(len(solution.residuals), -1)
     fields = "" if reasons.size == 1 else f" for {len(failed)} of {reasons.size} fields"
-    text = _TEXTS[Reason(reasons[worst])].format(needs=needs)
+    is_double = jnp.finfo(solution.value.dtype).dtype == np.float64
+    finer = "" if is_double else ", or fields in double precision"
+    text = _TEXTS[Reason(reasons[worst])].format(needs=needs, finer=finer)
     return (
         f"`{title}` did not converge{fields}: the relative residual is {residuals[iterations[worst], worst]:.1e} after "
         f"{iterations[worst]} steps, because {text}."

@@ -96,8 +96,17 @@ def test_methods_break_down_with_an_error_that_says_what_they_need(plain):
     with pytest.raises(plain.solve.NotConverged, match=r"not defined: `operator` and .* Take `MINRES`"):
         plain.solve.CG(indefinite)(b)
     assert_close(indefinite(plain.solve.MINRES(indefinite, rtol=1e-9)(b)), b, rtol=1e-8)
-    single = plain.solve.CG(plain.Multiply(dec, 1 + b**2), rtol=1e-12).solve(b.astype(np.float32))
-    assert single.reason == plain.solve.Reason.STAGNATED
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "float64", "complex128"])
+def test_only_single_precision_is_told_to_take_double_precision(plain, dtype):
+    dec = plain.Decomposition(make_mesh((1, 1)), shape=SHAPE)
+    b = random_field(SHAPE, seed=1)
+    advice = ", or fields in double precision." if dtype in ("float32", "complex64") else "."
+    solver = plain.solve.CG(plain.Multiply(dec, 1 + b**2), rtol=1e-20)
+    with pytest.raises(plain.solve.NotConverged, match=f"Pass a larger `rtol`{advice}$") as caught:
+        solver(b.astype(dtype))
+    assert caught.value.solution.reason == plain.solve.Reason.STAGNATED
 
 
 @pytest.mark.parametrize(
