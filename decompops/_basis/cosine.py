@@ -218,8 +218,9 @@ class AbstractSeries(AbstractBasis):
         second order for other functions.
         """
         s = self.points(n)
-        on_wall = np.isclose(s, 0) | np.isclose(s, 1) if self.type in (1, 3) else np.zeros(n, bool)
-        return np.where(on_wall, 0.5, 1) / _half_period(self.kind, self.type, n)
+        width = 1 / _half_period(self.kind, self.type, n)
+        on_wall = np.minimum(s, 1 - s) < width / 4  # For types 2 and 4, the walls are half a width away.
+        return np.where(on_wall, 0.5, 1) * width
 
     def wavenumbers(self, n: int, *, nyquist: bool = True) -> np.ndarray:
         first = self._first if self.type in (1, 2) else 0.5

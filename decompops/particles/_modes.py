@@ -113,5 +113,5 @@ def deconvolution(
     for basis, n in zip(fft.bases, fft.decomposition.shape):
         angles = basis.wavenumbers(n) / n
         damping = window_of(window).transform(angles) ** float(times)
-        factors.append(np.where(np.isclose(np.abs(angles), math.pi), nyquist, 1) / damping)
+        factors.append(np.where(np.abs(angles) > math.pi * (1 - 0.5 / n), nyquist, 1) / damping)
     return fft.separable(factors, dtype=jnp.finfo(like.dtype).dtype)

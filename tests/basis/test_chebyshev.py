@@ -90,6 +90,15 @@ def test_polynomials_are_integrated_exactly(basis, n):
     assert_close(weights, weights[::-1], rtol=1e-14)
 
 
+@pytest.mark.parametrize(
+    ("basis", "walls"), [(dops.Cosine(1), 2), (dops.Cosine(3), 1), (dops.Sine(1), 0), (dops.Sine(3), 1)]
+)
+def test_only_points_on_walls_have_half_the_weight(basis, walls):
+    """In a long line, the points next to a wall are on it to five digits."""
+    weights = basis.weights(300_000)
+    assert np.sum(weights < 0.75 * weights.max()) == walls
+
+
 SERIES = [basis(type) for basis in (dops.Cosine, dops.Sine) for type in (1, 2, 3, 4)]
 
 

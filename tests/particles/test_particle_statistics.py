@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import particles, spectral
+from decompops.particles._modes import deconvolution
 
 from helpers import assert_close, make_mesh
 
@@ -47,6 +48,14 @@ def test_the_power_of_each_mode_is_the_shot_noise(shape, window, images):
     power = np.mean(spectra, axis=0).ravel()[1:] / float(np.prod(shape)) ** 2  # Without the mean.
     assert (np.abs(power - 1) < images).all()
     assert_close(pm.shot_noise(q, weight(0)), 1.0, 1e-12)
+
+
+@pytest.mark.parametrize("n", [300_000, 300_001])
+def test_modes_next_to_the_nyquist_mode_are_no_sums(n):
+    """In a long line, their wavenumbers are equal to that of the Nyquist mode to five digits."""
+    fft = dops.FFT(mesh_of((1,), (n,), (1.0,)).decomposition, real=True)
+    usual, unbiased = (deconvolution(fft, jnp.ones(1), "cic", 1, nyquist) for nyquist in (1.0, 0.5))
+    assert_close(unbiased / usual, np.where(2 * np.arange(n // 2 + 1) == n, 0.5, 1.0))
 
 
 def test_what_empty_slots_hold_does_not_matter():
