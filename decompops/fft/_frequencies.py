@@ -53,7 +53,8 @@ def _frequencies(function: Callable, n: int, d: Any, dtype: Any) -> Array:
     if not isinstance(d, Tracer) and d == 0:
         raise ValueError(f"`d` must not be zero; got {d!r}.")
     precise = wide(dtype)
-    return function(check_count("n", n), jnp.asarray(d, precise), dtype=precise).astype(dtype)
+    d = jnp.asarray(d, precise) if isinstance(d, Tracer) else float(d)
+    return function(check_count("n", n), d, dtype=precise).astype(dtype)
 
 
 def _sharded(name: str, values: Array, mesh: AnyMesh, out_sharding: OutSharding) -> Array:

@@ -18,6 +18,12 @@ def test_frequencies_of_few_bits(d):
         np.testing.assert_allclose(function(n, 0.01, dtype=np.float16), theirs(n, 0.01), rtol=1e-3)
 
 
+def test_a_spacing_below_single_precision():
+    """Single precision holds the length of the box and the frequencies, but not the spacing."""
+    found = dops.fft.fftfreq(8, 1e-38, dtype=np.float32)
+    np.testing.assert_allclose(found, np.fft.fftfreq(8, 1e-38), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
