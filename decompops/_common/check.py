@@ -8,6 +8,7 @@ from typing import Any, SupportsIndex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 
 from .blocks import axis_names
@@ -142,15 +143,13 @@ def check_count(name: str, value: Any, *, least: int = 1) -> int:
 
 
 def as_number(value: Any) -> Any:
-    """Return a number, such as one of NumPy, as one of Python, and other values as they are.
+    """Return a number of NumPy or JAX as one of Python, and other values as they are.
 
     This converts static fields of modules. These must be hashable, and an array of NumPy or JAX is not. Equinox also
     warns of scalars of NumPy.
     """
-    try:
-        return _index(value)
-    except TypeError:
-        return value.item() if isinstance(value, np.generic) else value
+    is_number = isinstance(value, np.generic | np.ndarray | Array) and not isinstance(value, Tracer) and not value.ndim
+    return value.item() if is_number else value
 
 
 def _index(value: Any) -> int:

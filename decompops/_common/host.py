@@ -68,7 +68,7 @@ def device_array(x: Any, name: str = "x") -> Array:
     """
     if isinstance(x, Array):
         return x
-    x = host_array(x) if isinstance(x, np.ndarray | np.generic) else x
+    x = host_array(x) if hasattr(x, "__array__") else x  # Also arrays of other libraries, such as pandas.
     x = fitting(x) if isinstance(x, np.ndarray | int) else x
     try:
         return jnp.asarray(x)

@@ -7,6 +7,7 @@ import re
 
 import decompops as dops
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import finite_volume, io, nn, particles, pde, plot, solve, spectral
@@ -144,6 +145,20 @@ def test_no_option_cuts_an_integer(kind, plain, single):
             make()
 
 
+def test_no_array_of_another_library_is_cut(single):
+    """A series of pandas is such an array: neither of NumPy nor of JAX."""
+
+    class Series:
+        shape = (4,)
+
+        def __array__(self, dtype=None, copy=None):
+            return np.full(4, 10**10)
+
+    p = particles.ParticleMesh(DEC).place(np.ones((1, 3), np.float32), capacity=1)
+    with pytest.raises(ValueError, match="must hold integers that fit int32, .*; got 10000000000"):
+        p.replace(id=Series())
+
+
 def test_no_coefficient_is_cut(single):
     wide = np.full(SHAPE[0], 10**10)
     with pytest.raises(ValueError, match="must hold integers that fit int32"):
@@ -183,7 +198,8 @@ def test_pictures_of_big_endian_arrays():
     np.testing.assert_array_equal(ours, wanted)
 
 
-def test_options_that_are_numbers_of_numpy(plain):
+@pytest.mark.parametrize("kind", [lambda x: np.asarray(x)[()], np.asarray, jnp.asarray], ids=["NumPy", "array", "JAX"])
+def test_options_that_are_numbers_of_arrays(plain, kind):
     """They equal numbers of Python, and raise no warning that an array is static."""
     pm = particles.ParticleMesh(DEC, "cic")
     matrix = finite_volume.Diffusion(DEC, 1.0, 1.0)
@@ -202,9 +218,7 @@ def test_options_that_are_numbers_of_numpy(plain):
         (lambda **o: pde.Buoyancy(REAL, (0.0, 0.0, 1.0), **o), {"scalar": 1}),
         (lambda **o: pde.VariableViscosity(REAL, np.exp, **o), {"scalar": 1}),
     ):
-        built = build(
-            **{name: tuple(map(np.float64, x)) if name == "shell" else np.asarray(x)[()] for name, x in options.items()}
-        )
+        built = build(**{name: tuple(map(kind, x)) if name == "shell" else kind(x) for name, x in options.items()})
         for name, value in options.items():
             found = getattr(built, name)
             assert (found, type(found)) == (value, type(value))
