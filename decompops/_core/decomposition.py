@@ -342,6 +342,12 @@ def check_grid(name: str, shape: tuple[int, ...], ndim: int) -> None:
         raise ValueError(f"`{name}` must have at least one cell along every axis of the grid; got {shape}.")
 
 
+def check_field(name: str, field: Any, decomposition: Decomposition) -> None:
+    """Raise `ValueError` unless the last axes of `field` are those of the grid, with or without padding."""
+    if np.shape(field)[-len(decomposition.shape) :] != decomposition.shape:  # Making a layout is slow.
+        decomposition.layout().check(field, name)
+
+
 def storage_order(
     ndim: int, pencil: Pencil, *, axis_contiguous: bool = False, order: GridAxes | None = None, name: str = "order"
 ) -> tuple[int, ...]:

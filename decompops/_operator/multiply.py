@@ -11,7 +11,7 @@ from jaxtyping import Inexact, Shaped
 from .._common.broadcast import aligned
 from .._common.host import device_array
 from .._common.remember import keep_if_traced
-from .._core.decomposition import Decomposition
+from .._core.decomposition import Decomposition, check_field
 from .._core.structure import Structure
 from .base import AbstractOperator
 from .placed import Placed
@@ -52,7 +52,7 @@ class Multiply(AbstractOperator):
         factor = device_array(factor, "factor")
         if not jnp.issubdtype(factor.dtype, jnp.inexact):
             raise TypeError(f"`factor` must be real or complex; got {factor.dtype}.")
-        decomposition.layout().check(factor, "factor")
+        check_field("factor", factor, decomposition)
         self.decomposition = decomposition
         self.factor = Placed(decomposition)(factor)
 

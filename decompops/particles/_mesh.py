@@ -15,7 +15,7 @@ from .._backend.base import Caller
 from .._common.check import check_count, check_flag, check_key, check_number, check_untraced
 from .._common.host import device_array, fitting, host_array
 from .._core.agreement import check_agreement, raised_by_all_of
-from .._core.decomposition import Decomposition
+from .._core.decomposition import Decomposition, check_field
 from .._core.window import Window
 from .._operator.transform import real_dtype
 from ._contrast import contrast, interlaced, shot_noise
@@ -288,7 +288,7 @@ class ParticleMesh(eqx.Module):
         **Raises:** `TypeError` if `field` holds integers; `ValueError` if its shape is not that of the grid.
         """
         field = inexact("field", device_array(field))
-        self.decomposition.layout().check(field, "field")
+        check_field("field", field, self.decomposition)
         return read_at(self._home.of(p), window_of(self.window), p, field)
 
     def sum(self, p: Particles, values: Shaped[Array | np.ndarray, "slots ..."]) -> Shaped[Array, "..."]:

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec
 
 from .._backend.base import Caller
 from .._common.keys import threefry
-from .._core.decomposition import Decomposition
+from .._core.decomposition import Decomposition, check_field
 from .._core.rows import everywhere
 from .._operator.placed import Placed
 from ._exchange import exchanged
@@ -24,7 +24,7 @@ def checked(decomposition: Decomposition, density: Array) -> Array:
     """Return a density. Raises an error if it is wrong. If it is traced, its values are not known."""
     if not jnp.issubdtype(density.dtype, jnp.floating):
         raise TypeError(f"`density` must be real numbers; got {density.dtype}.")
-    decomposition.layout().check(density, "density")
+    check_field("density", density, decomposition)
     if density.ndim > decomposition.ndim:
         raise ValueError(f"`density` must be one field, of {decomposition.ndim} axes; got the shape {density.shape}.")
     if not isinstance(density, Tracer):

@@ -13,6 +13,7 @@ from .._basis.base import AbstractBasis
 from .._basis.fourier import Fourier
 from .._common.blocks import axis_names
 from .._common.host import device_array
+from .._core.decomposition import check_field
 from .._operator.transform import AbstractTransform, Wavenumbers
 
 
@@ -43,7 +44,7 @@ def as_field(name: str, value: Any, fft: AbstractTransform) -> Array:
     Raises `TypeError` for what is no array, and `ValueError` for another shape.
     """
     field = device_array(value, name)
-    fft.decomposition.layout().check(field, name)
+    check_field(name, field, fft.decomposition)
     return field
 
 

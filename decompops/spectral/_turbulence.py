@@ -77,10 +77,10 @@ def energy_transfer(
     **Raises:** the errors of `energy_spectrum`; `TypeError` if `dealiasing` is not a rule; `ValueError` if `fft` is not
     periodic, or if `u` does not have a component for each axis.
     """
-    check_flow(fft, u)
+    u = as_flow(fft, u)
     check_dealiasing("dealiasing", dealiasing)
     bounds = wavenumber_bounds(fft, edges, complete=True)
-    return _transfer(transform_of_modes(fft), as_field("u", u, fft), bounds, dealiasing)
+    return _transfer(transform_of_modes(fft), u, bounds, dealiasing)
 
 
 @eqx.filter_jit
@@ -158,10 +158,11 @@ def turbulence_scales(
     `shape`, takes complex fields, is not periodic, or does not have two or three axes, or if `u` does not have a
     component for each axis.
     """
-    if check_flow(fft, u) not in (2, 3):
+    u = as_flow(fft, u)
+    if fft.decomposition.ndim not in (2, 3):
         raise ValueError(f"`fft` must transform a grid of two or three axes; got {fft!r}.")
     check_number("viscosity", viscosity, positive=True)
-    return _scales(transform_of_modes(fft), as_field("u", u, fft), viscosity)
+    return _scales(transform_of_modes(fft), u, viscosity)
 
 
 @eqx.filter_jit
@@ -232,7 +233,8 @@ def structure_functions(
     complex fields or is not periodic, if `u` does not have a component for each axis, if `separations` or `orders` are
     not integers, or if the cells have different lengths along the axes.
     """
-    ndim = check_flow(fft, u)
+    u = as_flow(fft, u)
+    ndim = fft.decomposition.ndim
     along = tuple(range(ndim)) if axes is None else check_axes("axes", axes, ndim)
     cells = np.asarray(separations)
     if cells.ndim != 1 or not cells.size or not np.issubdtype(cells.dtype, np.integer):
@@ -244,7 +246,6 @@ def structure_functions(
         raise ValueError(f"`axes` must be axes along which cells have the same length; got the lengths {spacing}.")
     r = spacing[0] * cells
     # Differences of unsigned integers wrap around, and sums in half precision overflow.
-    u = as_field("u", u, fft)
     return _structure(fft, u.astype(field_dtype(u.dtype)), tuple(cells.tolist()), tuple(r.tolist()), powers, along)
 
 
@@ -282,12 +283,12 @@ def _structure(
     return StructureFunctions(jnp.asarray(r, longitudinal.dtype), longitudinal, transverse)
 
 
-def check_flow(fft: Any, u: Any) -> int:
-    """Return the number of axes. Raises an error unless `u` has the shape of a global velocity on a periodic grid."""
-    shape = check_fft(fft, real=True)
+def as_flow(fft: Any, u: Any) -> Array:
+    """Return `u` as an array. Raises an error unless it has the shape of a global velocity on a periodic grid."""
+    ndim = len(check_fft(fft, real=True))
     check_periodic(fft)
     check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
     u = device_array(u, "u")
-    check_components("vector", u, len(shape), "u")
+    check_components("vector", u, ndim, "u")
     check_real("u", u)
-    return len(shape)
+    return as_field("u", u, fft)

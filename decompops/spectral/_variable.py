@@ -14,7 +14,7 @@ from .._basis.cosine import AbstractSeries, Cosine
 from .._basis.fourier import Fourier
 from .._common.blocks import axis_names
 from .._common.host import device_array
-from .._core.decomposition import Decomposition
+from .._core.decomposition import Decomposition, check_field
 from .._core.reductions import cleared
 from .._core.structure import Structure
 from .._operator.base import Compose
@@ -89,7 +89,7 @@ class VariableLaplacian(AbstractSpectral, AbstractDerivable):
         coefficient = device_array(coefficient, "coefficient")
         if not jnp.issubdtype(coefficient.dtype, jnp.floating):
             raise TypeError(f"`coefficient` must be real; got {coefficient.dtype}.")
-        fft.decomposition.layout().check(coefficient, "coefficient")
+        check_field("coefficient", coefficient, fft.decomposition)
         self.fft = fft
         self.coefficient = Placed(fft.decomposition)(coefficient)
         self.midway = _coefficient_midway(fft, jnp.log(self._positive))
