@@ -155,7 +155,7 @@ def test_no_array_of_another_library_is_cut(single):
             return np.full(4, 10**10)
 
     p = particles.ParticleMesh(DEC).place(np.ones((1, 3), np.float32), capacity=1)
-    with pytest.raises(ValueError, match="must hold integers that fit int32, .*; got 10000000000"):
+    with pytest.raises(ValueError, match=r"must hold integers that fit int32, .*; got 10000000000"):
         p.replace(id=Series())
 
 
