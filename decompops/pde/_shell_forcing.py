@@ -56,8 +56,12 @@ def check_flow(fft: Any, of: Any) -> tuple[int, ...]:
 
 def in_shell(squared: Any, shell: Shell) -> Any:
     """Return where k² is in the shell, for an array of k²."""
-    lower, upper = shell[0] * (1 - ROUNDING), shell[1] * (1 + ROUNDING)
-    return (squared >= lower**2) & (squared <= upper**2)
+    lower, upper = _squared_bounds(shell)
+    return (squared >= lower) & (squared <= upper)
+
+
+def _squared_bounds(shell: Shell) -> tuple[float, float]:
+    return (shell[0] * (1 - ROUNDING)) ** 2, (shell[1] * (1 + ROUNDING)) ** 2
 
 
 def check_has_modes(term: AbstractSpectral, shell: Shell) -> None:
@@ -68,15 +72,19 @@ def check_has_modes(term: AbstractSpectral, shell: Shell) -> None:
     transform, shape = term.transform, check_fft(term.fft)
     if any(isinstance(length, Tracer) for length in term.fft.box_lengths):
         return
-    squared, least, most = np.zeros(1), math.inf, 0.0
+    lines = []  # The squared wavenumbers along each axis.
     for axis in transform.transformed:
         kept = (transform.modes or shape)[axis]
-        along = (2 * math.pi / float(term.fft.box_lengths[axis]) * np.arange(kept // 2 + 1)) ** 2
-        squared = np.unique(np.add.outer(squared, along))
-        if in_shell(squared, shell).any():
-            return
-        squared = squared[squared <= (shell[1] * (1 + ROUNDING)) ** 2]
-        least, most = min([least, *along[1:2]]), most + along[-1]
+        lines.append((2 * math.pi / float(term.fft.box_lengths[axis]) * np.arange(kept // 2 + 1)) ** 2)
+    lower, upper = _squared_bounds(shell)
+    sums = np.zeros(1)
+    for line in lines[:-1]:
+        sums = np.add.outer(sums, line[line <= upper]).ravel()
+    # All sums of a grid of three long axes would take gigabytes.
+    first, end = np.searchsorted(lines[-1], lower - sums), np.searchsorted(lines[-1], upper - sums, "right")
+    if (first < end).any():
+        return
+    least, most = min((line[1] for line in lines if len(line) > 1), default=math.inf), sum(line[-1] for line in lines)
     raise ValueError(
         f"`shell` must contain a mode of the box; got {shell}, but |k| of a mode is at least {math.sqrt(least):.3g}, "
         f"and at most {math.sqrt(most):.3g}."

@@ -241,6 +241,16 @@ def test_a_shell_has_a_mode(dealiasing):
             pde.PowerForcing(fft, 1.0, between, dealiasing=dealiasing)
 
 
+def test_shells_of_a_large_grid():
+    """Its wavenumbers would not fit into memory."""
+    lengths = np.array([1.0, 1.37, 2.9])
+    fft = dops.FFT3D(make_mesh((1, 1)), shape=(4096,) * 3, box=dops.Box(lengths), real=True)
+    size = float(np.linalg.norm(2 * np.pi * np.array([700, 800, 900]) / lengths))
+    pde.PowerForcing(fft, 1.0, (size, size))
+    with pytest.raises(ValueError, match="`shell` must contain a mode of the box"):
+        pde.PowerForcing(fft, 1.0, (1e5, 2e5))
+
+
 def test_bad_input_is_refused(plain):
     pde = plain.pde
     fft = plain.FFT2D(make_mesh((1,)), shape=(8, 8), real=True)
