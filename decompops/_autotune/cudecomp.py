@@ -11,7 +11,7 @@ from .._backend.cudecomp import grids
 from .._backend.cudecomp.backend import DTYPES, NAMES, CuDecomp, order_of
 from .._backend.mpi import launch
 from .._backend.xla.backend import XLA
-from .._common.check import check_flag
+from .._common.check import check_choice, check_flag
 from .._core.decomposition import Decomposition
 from .._operator.fft import FFT3D
 from .._operator.halo import HaloExchange
@@ -65,8 +65,7 @@ class CuDecompTuner(AbstractTuner):
     communicator: str = "world"
 
     def __post_init__(self):
-        if self.grid_mode not in NAMES:
-            raise ValueError(f"`grid_mode` must be one of {tuple(NAMES)}; got {self.grid_mode!r}.")
+        check_choice("grid_mode", self.grid_mode, NAMES)
         x, y, _ = self.widths
         if self.grid_mode == "halo" and x == y == 0:
             raise ValueError(f"`halo` must be positive along x or y for `grid_mode='halo'`; got {self.halo!r}.")

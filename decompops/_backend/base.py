@@ -11,6 +11,7 @@ import jax
 from jax import Array
 from jax.sharding import AbstractMesh, Mesh
 
+from .._common.check import check_count
 from .._common.sharding import BatchEntry
 from .._plan.plan import Plan
 from .._plan.stage import AbstractStage
@@ -111,10 +112,10 @@ def _transposed(plan: Plan) -> Plan:
     return plan.transpose()
 
 
-def check_overlap(overlap: object) -> None:
-    """Raise `ValueError` if `overlap`, an option of backends, is not a positive integer."""
-    if not isinstance(overlap, int) or isinstance(overlap, bool) or overlap < 1:
-        raise ValueError(f"`overlap` must be a positive integer; got {overlap!r}.")
+def check_counts(backend: "AbstractBackend", *names: str) -> None:
+    """Make options of `backend` that count something plain integers. Raises `ValueError` unless they are positive."""
+    for name in names:
+        object.__setattr__(backend, name, check_count(name, getattr(backend, name)))
 
 
 class AbstractBackend(abc.ABC):

@@ -11,13 +11,13 @@ import numpy as np
 from jax import Array, lax
 
 from .._common.blocks import MeshAxis
+from .._common.check import check_choice
 from .._plan.lower import Wire
 
 
 def check_wire(wire: object) -> None:
     """Raise `ValueError` if `wire`, an option of backends, is neither `None` nor one of the narrow dtypes."""
-    if wire is not None and wire not in get_args(Wire):
-        raise ValueError(f"`wire` must be None or one of {get_args(Wire)}; got {wire!r}.")
+    check_choice("wire", wire, (None, *get_args(Wire)))
 
 
 def narrower(wire: Wire | None, dtype: np.dtype) -> Wire | None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from .._common.check import as_number
+from .._common.check import as_number, check_choice
 from .base import AbstractBasis, DerivativeRule, Kind, Run
 from .cosine import RealToReal
 
@@ -41,9 +41,7 @@ class Chebyshev(AbstractBasis):
     type: Literal[1, 2] = 1
 
     def __post_init__(self):
-        object.__setattr__(self, "type", as_number(self.type))
-        if isinstance(self.type, bool) or self.type not in (1, 2):
-            raise ValueError(f"`type` must be 1 or 2; got {self.type!r}.")
+        object.__setattr__(self, "type", check_choice("type", as_number(self.type), (1, 2)))
 
     @property
     def kinds(self) -> tuple[Kind | None, Kind | None]:

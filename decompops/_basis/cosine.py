@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from .._common.check import as_number, check_flag
+from .._common.check import as_number, check_choice, check_flag
 from . import real_to_real, short_lines
 from .base import AbstractBasis, AbstractLineTransform, DerivativeRule, Kind, Run
 from .fourier import spectral_dtype
@@ -150,9 +150,7 @@ class AbstractSeries(AbstractBasis):
     orthogonal: bool = False
 
     def __post_init__(self):
-        object.__setattr__(self, "type", as_number(self.type))
-        if isinstance(self.type, bool) or self.type not in tuple(_INVERSE):  # A list is not hashable.
-            raise ValueError(f"`type` must be 1, 2, 3 or 4; got {self.type!r}.")
+        object.__setattr__(self, "type", check_choice("type", as_number(self.type), _INVERSE))
         check_flag("orthogonal", self.orthogonal)
 
     @property

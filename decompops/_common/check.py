@@ -3,6 +3,7 @@
 import math
 import operator
 import re
+from collections.abc import Collection
 from typing import Any, SupportsIndex
 
 import jax
@@ -132,13 +133,15 @@ def brief(value: Any) -> str:
 
 
 def check_count(name: str, value: Any, *, least: int = 1) -> int:
-    """Return `value` as an int of at least `least`. Raises `ValueError` for other values."""
+    """Return `value` as an int of at least `least`, which fits 64 bits. Raises `ValueError` for other values."""
     try:
         count = _index(value)
     except TypeError:
         count = least - 1
     if count < least:
         raise ValueError(f"`{name}` must be an integer of at least {'one' if least == 1 else least}; got {value!r}.")
+    if count >= 2**63:
+        raise ValueError(f"`{name}` must be below 2**63; got {value!r}.")
     return count
 
 
@@ -152,11 +155,35 @@ def as_number(value: Any) -> Any:
     return value.item() if is_number else value
 
 
+def as_tuples(value: Any) -> Any:
+    """Return a list, tuple or array of numbers as nested tuples, and other values as they are."""
+    several = isinstance(value, tuple | list) or np.ndim(value) > 0
+    return tuple(map(as_tuples, value)) if several else value
+
+
 def _index(value: Any) -> int:
     """Return `operator.index(value)`. Raises `TypeError` for True and False, which are integers for Python."""
     if isinstance(value, bool):
         raise TypeError
     return operator.index(value)
+
+
+def is_one_of(value: Any, choices: Collection) -> bool:
+    """Return whether `value` is one of `choices`: equal, and of its type.
+
+    Unlike `value in choices`, this is False for arrays, which have no truth value, and for 2.0 and True as integers.
+    """
+    return any(
+        isinstance(value, type(choice)) and isinstance(value, bool) == isinstance(choice, bool) and value == choice
+        for choice in choices
+    )
+
+
+def check_choice(name: str, value: Any, choices: Collection) -> Any:
+    """Return `value` if it is one of `choices`. Raises `ValueError` for other values."""
+    if not is_one_of(value, choices):
+        raise ValueError(f"`{name}` must be one of {tuple(choices)}; got {brief(value)}.")
+    return value
 
 
 def check_flag(name: str, value: bool) -> bool:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias, get_args
 
 from .._basis.points import Points
+from .._common.check import check_choice
 from .._core.decomposition import Decomposition
 from .._core.layout import Layout
 from .._core.structure import Space, Structure
@@ -25,8 +26,7 @@ def structure_of(grid: Any, space: Space = "field") -> Structure:
     **Raises:** `TypeError` for a `grid` of another type, for a `Decomposition` with `space="spectrum"`, and for a box
     with traced lengths. `ValueError` for an unknown `space`.
     """
-    if space not in get_args(Space):
-        raise ValueError(f"`space` must be one of {get_args(Space)}; got {space!r}.")
+    check_choice("space", space, get_args(Space))
     if not isinstance(grid, GridLike):
         raise TypeError(f"`grid` must be a transform such as `FFT3D`, a `Decomposition` or a `Layout`; got {grid!r}.")
     if isinstance(grid, Decomposition) and space == "spectrum":

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._backend.base import AbstractBackend
 from .._common.blocks import Pencil, axis_names
-from .._common.check import check_axis
+from .._common.check import as_number, as_tuples, check_axis
 from .._core.decomposition import storage_order
 from .._core.types import GridAxes, Lengths, MeshAxes, Periodic, Width
 from .._plan.plan import Plan
@@ -147,20 +147,19 @@ class HaloUpdate(AbstractPlanned):
 
 def check_halo(name: str, halo: Any, ndim: int) -> Halo:
     """Return `halo` as pairs of widths, one for each axis. Raises an error if `halo` is not valid."""
-    halo = halo.tolist() if isinstance(halo, np.ndarray) else halo
-    widths = halo if isinstance(halo, tuple | list) else (halo,) * ndim
-    pairs = tuple(tuple(w) if isinstance(w, tuple | list) else (w, w) for w in widths)
+    widths = given if isinstance(given := as_tuples(halo), tuple) else (given,) * ndim
+    pairs = tuple(tuple(map(as_number, w if isinstance(w, tuple) else (w, w))) for w in widths)
     if len(pairs) != ndim or any(len(pair) != 2 for pair in pairs):
         along = ", ".join(axis_names(ndim))
         raise ValueError(
             f"`{name}` must be one int for all axes, or a tuple with one entry for each of {along}, where an entry is "
             f"an int or a pair (before, after); got {halo!r}."
         )
-    if not all(isinstance(w, int | np.integer) and not isinstance(w, bool) for pair in pairs for w in pair):
+    if not all(isinstance(w, int) and not isinstance(w, bool) for pair in pairs for w in pair):
         raise TypeError(f"`{name}` must be made of integers; got {halo!r}.")
     if min(min(pair) for pair in pairs) < 0:
         raise ValueError(f"`{name}` must be non-negative; got {halo!r}.")
-    return tuple((int(before), int(after)) for before, after in pairs)
+    return pairs
 
 
 def _periodic(periodic: Any, ndim: int) -> tuple[bool, ...]:

@@ -20,7 +20,7 @@ from .._backend.base import AbstractBackend
 from .._basis.base import AbstractBasis
 from .._common.blocks import Blocks, axis_names
 from .._common.box import Box, Number
-from .._common.check import brief, check_flag, check_up_to
+from .._common.check import brief, check_choice, check_flag, check_up_to
 from .._common.host import device_array
 from .._common.placement import on_mesh, place
 from .._common.sharding import manual_axes
@@ -322,10 +322,7 @@ def check_bases(bases: Any) -> tuple[AbstractBasis, ...]:
 
 def check_norm(norm: Any) -> Norm:
     """Return `norm`, or "backward" for `None`. Raises `ValueError` if the name is unknown."""
-    norm = "backward" if norm is None else norm
-    if norm not in get_args(Norm):
-        raise ValueError(f"`norm` must be one of {get_args(Norm)}; got {norm!r}.")
-    return norm
+    return check_choice("norm", "backward" if norm is None else norm, get_args(Norm))
 
 
 def check_modes(modes: Any, shape: Any) -> tuple[int, ...] | None:

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from .._common.check import check_choice
 from .._common.host import device_array, dtype_of
 from .._core.decomposition import Decomposition
 from .._operator.halo import HaloExchange
@@ -55,8 +56,7 @@ class Body(eqx.Module):
     boundary: Literal["neumann", "dirichlet"] = eqx.field(static=True, default="neumann")
 
     def __check_init__(self):
-        if self.boundary not in ("neumann", "dirichlet"):
-            raise ValueError(f'`boundary` must be "neumann" or "dirichlet"; got {self.boundary!r}.')
+        check_choice("boundary", self.boundary, ("neumann", "dirichlet"))
 
 
 class Corners(eqx.Module):

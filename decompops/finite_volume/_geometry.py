@@ -15,7 +15,7 @@ from .._basis.cells import Cells
 from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import along
-from .._common.check import brief, check_number
+from .._common.check import brief, check_number, is_one_of
 from .._common.host import device_array, host_array
 from .._common.placement import place
 from .._common.remember import in_new_program
@@ -209,11 +209,13 @@ def geometry_of(decomposition: Any, boundary: Any, cells: Any) -> Geometry:
     conditions, robin = [], []
     for name, entry in zip(names, each):
         pair = tuple(entry) if isinstance(entry, tuple | list) else (entry, entry)
-        if entry == "periodic":
+        if is_one_of(entry, ("periodic",)):
             conditions.append(None)
             robin.append((None, None))
             continue
-        if len(pair) != 2 or not all(one in ("dirichlet", "neumann") or isinstance(one, Robin) for one in pair):
+        if len(pair) != 2 or not all(
+            is_one_of(one, ("dirichlet", "neumann")) or isinstance(one, Robin) for one in pair
+        ):
             raise ValueError(
                 f'`boundary` must be "periodic", "dirichlet", "neumann", `Robin(coefficient)`, or a pair of the last '
                 f"three, along {name}; got {entry!r}."

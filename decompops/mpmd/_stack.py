@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from .._common.check import as_number
 from ._array import MpmdArray
 from ._mesh import check_movable, names_in, without_axis, without_context
 
@@ -43,6 +44,7 @@ def logically_stacked(
         raise ValueError(f"`axis_name` must be one of the mesh axes {mesh.axis_names}; got {axis_name!r}.")
     arrays = _local_arrays(array)
     first = arrays[0]
+    array_axis = as_number(array_axis)
     if not isinstance(array_axis, int):
         raise TypeError(f"`array_axis` must be a whole number; got {array_axis!r}.")
     at = array_axis + (first.ndim + 1 if array_axis < 0 else 0)

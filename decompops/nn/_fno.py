@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._common.broadcast import along
-from .._common.check import check_count, check_flag, check_key
+from .._common.check import as_number, check_count, check_flag, check_key, is_one_of
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped
 from .._operator.fft import FFT
@@ -86,8 +86,9 @@ class FNO(AbstractTyped):
             memory, and increases the number of transforms by half.
         - `key`: a key of `jax.random`. The weights do not depend on the mesh or the grid.
 
-        **Raises:** the errors of `SpectralConv` and `UNet`; `ValueError` if `fft` is complex, if `width` or `depth` is
-        below one, or if `unets` is negative or above `depth`; `TypeError` if `activation` cannot be called.
+        **Raises:** the errors of `SpectralConv` and `UNet`; `ValueError` if `fft` is complex, if `width`, `depth` or
+        `unet_depth` is below one, or if `unets` is negative or above `depth`; `TypeError` if `activation` cannot be
+        called.
         """
         if check_fft(fft) and fft.takes_complex:
             raise ValueError(
@@ -95,11 +96,12 @@ class FNO(AbstractTyped):
                 "Pass the real and the imaginary part of complex fields as two channels."
             )
         depth = check_count("depth", depth)
-        if unets not in range(depth + 1):
+        if not is_one_of(unets := as_number(unets), range(depth + 1)):
             raise ValueError(f"`unets` must be an integer from zero to `depth`, {depth}; got {unets!r}.")
         lifting, hidden, projection, *keys = jax.random.split(check_key("key", key), 3 + depth)
         width, in_channels = check_count("width", width), check_count("in_channels", in_channels)
         out_channels = check_count("out_channels", out_channels)
+        check_count("unet_depth", unet_depth)
         if unets:
             levels(fft.decomposition, unet_depth, "unet_depth")
         unet_depths = [None] * (depth - unets) + [unet_depth] * unets

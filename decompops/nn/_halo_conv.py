@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Key, Shaped, UInt32
 
-from .._common.check import check_count, check_flag, check_key, check_one_or_each
+from .._common.check import check_choice, check_count, check_flag, check_key, check_one_or_each
 from .._common.remember import in_one_program
 from .._core.decomposition import Decomposition
 from .._core.structure import Structure
@@ -78,8 +78,7 @@ def _convolved(layer: AbstractHaloConv, x: Array) -> Array:
 
 
 def check_padding_mode(value: Any) -> PaddingMode:
-    if value not in get_args(PaddingMode):
-        raise ValueError(f"`padding_mode` must be one of {get_args(PaddingMode)}; got {value!r}.")
+    check_choice("padding_mode", value, get_args(PaddingMode))
     return value
 
 

@@ -208,13 +208,12 @@ def levels(dec: Decomposition, depth: Any, name: str = "depth") -> list[Decompos
 
     **Raises:** `ValueError` unless `depth` is a positive integer and `2**depth` divides the lengths of the grid.
     """
-    factor = 2 ** check_count(name, depth)
-    if any(n % factor for n in dec.shape):
-        most = min((n & -n).bit_length() - 1 for n in dec.shape)
+    depth = check_count(name, depth)
+    most = min((n & -n).bit_length() - 1 for n in dec.shape)
+    if depth > most:
         advice = f"Pass `{name}={most}`, or another grid." if most else "Pass another grid, of even lengths."
         raise ValueError(
-            f"`{name}` must be such that 2**{name} divides the lengths of the grid, {dec.shape}; got {depth}, and "
-            f"2**{name} is {factor}. {advice}"
+            f"`{name}` must be such that 2**{name} divides the lengths of the grid, {dec.shape}; got {depth}. {advice}"
         )
     grids = [dec]
     for _ in range(depth):

@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Float, Inexact
 
 from .._common.box import Number
-from .._common.check import as_number, check_number
+from .._common.check import as_number, check_choice, check_number
 from .._core.window import Window
 from .._operator.fft import FFT
 from .._operator.transform import AbstractTransform
@@ -75,8 +75,7 @@ class Gravity(eqx.Module):
             check_number("strength", self.strength)
         choices = {"laplacian": ("exact", 2), "gradient": ("exact", 2, 4), "deconvolutions": (0, 1, 2)}
         for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"`{name}` must be one of {known}; got {getattr(self, name)!r}.")
+            check_choice(name, getattr(self, name), known)
 
     def field(self, p: Particles) -> Float[Array, "ndim *grid"]:
         """Return the acceleration on the grid, a vector field."""

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.polynomial import Polynomial
 
+from .._common.check import is_one_of
 from .._core.window import Window
 
 
@@ -37,6 +38,6 @@ def window_of(window: str | Window) -> Window:
     names = get_args(WindowName)
     if isinstance(window, Window):
         return window
-    if window not in names:
+    if not is_one_of(window, names):
         raise ValueError(f"`window` must be one of {names} or a `Window`; got {window!r}.")
     return spline(names.index(window) + 1)

@@ -9,7 +9,7 @@ from jaxtyping import Inexact
 
 from .._common.blocks import axis_names
 from .._common.box import Number
-from .._common.check import as_number, brief, check_number
+from .._common.check import as_number, as_tuples, brief, check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
@@ -53,7 +53,7 @@ class Buoyancy(AbstractSpectral):
     """
 
     fft: AbstractTransform
-    acceleration: tuple[Number, ...]
+    acceleration: tuple[Number, ...] = eqx.field(converter=as_tuples)
     scalar: int = eqx.field(kw_only=True, default=0, static=True, converter=as_number)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 

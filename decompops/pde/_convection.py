@@ -7,7 +7,7 @@ from jax import Array
 from jaxtyping import Inexact, Shaped
 
 from .._common.box import Number
-from .._common.check import check_flag, check_number
+from .._common.check import check_choice, check_flag, check_number
 from ..spectral import _vector
 from ..spectral._check import check_fft
 from ..spectral._modes import slope_axes
@@ -38,8 +38,7 @@ class AbstractConvection(AbstractEquation):
     def __check_init__(self):
         check_fft(self.fft, real=True)
         check_number("scale", self.scale)
-        if self.components not in get_args(Convected):
-            raise ValueError(f"`components` must be one of {get_args(Convected)}; got {self.components!r}.")
+        check_choice("components", self.components, get_args(Convected))
         check_flag("conservative", self.conservative)
 
     def nonlinear(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:

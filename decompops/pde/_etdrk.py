@@ -10,7 +10,7 @@ from jax import Array
 from jaxtyping import Inexact
 
 from .._common.box import Number
-from .._common.check import as_number, check_number
+from .._common.check import as_number, check_choice, check_number
 from .._common.remember import in_one_program
 from .._common.typed import sharded_like
 from ..spectral._vector import cast, times
@@ -53,9 +53,7 @@ class ETDRK(AbstractIntegrator):
         **Raises:** `ValueError` if `order` is not 1, 2, 3 or 4; `TypeError` if `equation` is not an `AbstractEquation`,
         or if `dt` is not a number.
         """
-        order = as_number(order)
-        if isinstance(order, bool) or order not in get_args(Order):
-            raise ValueError(f"`order` must be one of {get_args(Order)}; got {order!r}.")
+        order = check_choice("order", as_number(order), get_args(Order))
         self.equation = check_equation(equation)
         self.dt = check_number("dt", dt)
         self.order = order

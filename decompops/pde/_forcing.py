@@ -18,7 +18,7 @@ from jaxtyping import Inexact
 from .._basis.fourier import Fourier
 from .._common.box import Box, Number
 from .._common.broadcast import aligned
-from .._common.check import as_number, brief, check_count, check_number
+from .._common.check import as_number, brief, check_count, check_number, is_one_of
 from .._common.typed import zeros_like
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -212,7 +212,11 @@ class KolmogorovForcing(AbstractSpectral):
     def __check_init__(self):
         check_dealiasing("dealiasing", self.dealiasing)
         shape = check_fft(self.fft, real=True)
-        if self.of not in ("velocity", "vorticity") or len(shape) < 2 or (self.of == "vorticity" and len(shape) != 2):
+        if (
+            not is_one_of(self.of, ("velocity", "vorticity"))
+            or len(shape) < 2
+            or (self.of == "vorticity" and len(shape) != 2)
+        ):
             raise ValueError(
                 '`of` must be "velocity" on a grid of two or more axes, or "vorticity" on a grid of two axes; '
                 f"got {self.of!r} on a grid of shape {shape}."

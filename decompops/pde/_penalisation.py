@@ -12,7 +12,7 @@ from jaxtyping import Float, Inexact
 
 from .._common.box import Number
 from .._common.broadcast import aligned
-from .._common.check import brief, check_number
+from .._common.check import as_tuples, brief, check_choice, check_number
 from .._common.host import device_array
 from .._operator.placed import Placed
 from .._operator.transform import AbstractTransform
@@ -90,8 +90,7 @@ class Penalisation(AbstractProducts):
     def __check_init__(self):
         check_dealiasing("dealiasing", self.dealiasing)
         check_fft(self.fft)
-        if self.components not in ("vector", "scalar"):
-            raise ValueError(f'`components` must be "vector" or "scalar"; got {self.components!r}.')
+        check_choice("components", self.components, ("vector", "scalar"))
         if (self.viscosity is None) == (self.time is None):
             raise ValueError(
                 f"`viscosity` or `time` must be given, and not both; got {self.viscosity!r} and {self.time!r}."
@@ -150,6 +149,7 @@ class Penalisation(AbstractProducts):
         ndim = self.fft.decomposition.ndim
         if self.components != "vector" or ndim not in (2, 3):
             raise ValueError(f"`fft` must transform a vector on two or three axes, for a torque; got {self.fft!r}.")
+        about = as_tuples(about)
         if not isinstance(about, tuple) or len(about) != ndim:
             raise ValueError(f"`about` must be a tuple of {ndim} numbers; got {about!r}.")
         pull = _vector.components(self._pull(u), ndim)

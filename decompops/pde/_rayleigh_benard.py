@@ -12,7 +12,7 @@ from jaxtyping import Inexact, Real
 
 from .._common.box import Number
 from .._common.broadcast import aligned
-from .._common.check import brief, check_number
+from .._common.check import brief, check_choice, check_number
 from .._common.placement import known
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -136,8 +136,7 @@ class RayleighBenard(AbstractWallFlow):
 
         **Raises:** `ValueError` if `wall` is neither "bottom" nor "top".
         """
-        if wall not in ("bottom", "top"):
-            raise ValueError(f'`wall` must be "bottom" or "top"; got {wall!r}.')
+        check_choice("wall", wall, ("bottom", "top"))
         flux = -_vector.components(self.wall_slopes(u), 1)[-1][..., 0 if wall == "bottom" else 1]
         bottom, top = self._temperatures(u)
         return flux / (jnp.mean(bottom) - jnp.mean(top))

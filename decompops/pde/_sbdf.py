@@ -10,7 +10,7 @@ from jax import Array
 from jaxtyping import Inexact
 
 from .._common.box import Number
-from .._common.check import as_number, check_number
+from .._common.check import as_number, check_choice, check_number
 from .._common.remember import in_one_program
 from .._common.typed import zeros_like
 from ..spectral._vector import cast
@@ -67,8 +67,7 @@ class SBDF(AbstractIntegrator):
     order: Order = eqx.field(default=2, static=True, converter=as_number)
 
     def __check_init__(self):
-        if not isinstance(self.order, int) or self.order not in get_args(Order):
-            raise ValueError(f"`order` must be one of {get_args(Order)}; got {self.order!r}.")
+        check_choice("order", self.order, get_args(Order))
         check_split_equation(self.equation)
         check_number("dt", self.dt, least=0)
 

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Inexact
 
 from .._common.box import Number
 from .._common.broadcast import aligned
-from .._common.check import as_number, check_number
+from .._common.check import as_number, as_tuples, check_number, is_one_of
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector, mean_square
 from ..spectral._check import check_fft, check_periodic
@@ -31,7 +31,8 @@ ROUNDING = 1e-5  # Wavenumbers on the bounds of a shell have the rounding errors
 
 def plain_shell(shell: Any) -> Any:
     """Return a pair as a tuple of Python's numbers."""
-    return tuple(map(as_number, shell)) if isinstance(shell, tuple | list) else shell
+    shell = as_tuples(shell)
+    return tuple(map(as_number, shell)) if isinstance(shell, tuple) else shell
 
 
 def check_shell(shell: Any) -> Shell:
@@ -46,7 +47,7 @@ def check_flow(fft: Any, of: Any) -> tuple[int, ...]:
     """Return the shape of the grid. Raises an error unless `fft` is the transform of a periodic flow, and fits `of`."""
     shape = check_fft(fft, real=True)
     check_periodic(fft)
-    if of not in get_args(Of) or len(shape) < 2 or (of == "vorticity" and len(shape) != 2):
+    if not is_one_of(of, get_args(Of)) or len(shape) < 2 or (of == "vorticity" and len(shape) != 2):
         raise ValueError(
             '`of` must be "velocity" on a grid of two or more axes, or "vorticity" on a grid of two axes; '
             f"got {of!r} on a grid of shape {shape}."

@@ -5,13 +5,12 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 from jaxtyping import Inexact
 
 from .._common.blocks import axis_names
 from .._common.box import Number
-from .._common.check import check_flag, check_number
+from .._common.check import as_tuples, check_flag, check_number
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
@@ -20,12 +19,6 @@ from ._symbols import fourth_power, third_power
 
 
 Diffusivity = Number | tuple[Number, ...] | tuple[tuple[Number, ...], ...]
-
-
-def _nested(value: Any) -> Any:
-    """Return a list, tuple or array of numbers as nested tuples, and a number as it is."""
-    several = isinstance(value, tuple | list) or np.ndim(value) > 0
-    return tuple(map(_nested, value)) if several else value
 
 
 def _check_diffusivity(diffusivity: Diffusivity, ndim: int) -> None:
@@ -77,7 +70,7 @@ class Diffusion(AbstractLinearEquation):
     """
 
     fft: AbstractTransform
-    diffusivity: Diffusivity = eqx.field(converter=_nested)
+    diffusivity: Diffusivity = eqx.field(converter=as_tuples)
     walls: ClassVar[Walls] = "any"
 
     def __check_init__(self):
@@ -115,7 +108,7 @@ class Advection(AbstractLinearEquation):
 
     fft: AbstractTransform
     velocity: tuple[Number, ...] = eqx.field(converter=lambda velocity: _for_each_axis("velocity", velocity))
-    diffusivity: Diffusivity = eqx.field(default=0.0, converter=_nested)
+    diffusivity: Diffusivity = eqx.field(default=0.0, converter=as_tuples)
 
     def __check_init__(self):
         _check_for_each_axis("velocity", self.velocity, self.fft)

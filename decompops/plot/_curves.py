@@ -8,7 +8,7 @@ from jax import Array
 from jax.experimental import multihost_utils
 from jaxtyping import Shaped
 
-from .._common.check import brief, check_untraced
+from .._common.check import brief, check_choice, check_untraced
 from .._common.host import host_array
 from ._panels import Axes, axes_for
 
@@ -62,8 +62,7 @@ def curves(
     **Raises:** `ImportError` if matplotlib is not installed; `TypeError` if values are complex, or if a reference is
     not a pair; `ValueError` if a curve has more or fewer values than times.
     """
-    if log not in get_args(Logarithmic):
-        raise ValueError(f'`log` must be "", "x", "y" or "xy"; got {log!r}.')
+    check_choice("log", log, get_args(Logarithmic))
     if isinstance(values, Mapping):
         own = [(_checked(f"values[{name!r}]", x, y), name) for name, y in values.items()]
     else:

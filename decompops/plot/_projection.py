@@ -1,11 +1,11 @@
 """`projection` draws a field as seen along an axis."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
-from .._common.check import check_axis
+from .._common.check import check_axis, check_choice
 from .._core.layout import Field
 from .._operator.grid import GridLike
 from ._arguments import Pair, pair_of
@@ -59,8 +59,7 @@ def projection(
     style = Style(vertical, limits, cmap, log, ax, title, label)
     if known.ndim != 3:
         raise ValueError(f"`grid` must have three axes for a projection; got {known.layout.true_shape}.")
-    if reduce not in get_args(Literal["max", "min", "mean", "sum"]):
-        raise ValueError(f'`reduce` must be "max", "min", "mean" or "sum"; got {reduce!r}.')
+    check_choice("reduce", reduce, ("max", "min", "mean", "sum"))
     normal = check_axis("axis", axis, 3)
     points = known.points(normal)
     low, high = (-np.inf, np.inf) if between is None else pair_of(between)

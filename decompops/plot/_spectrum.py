@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from .._common.check import check_number
+from .._common.check import check_choice, check_number
 from .._common.host import device_array
 from .._core.layout import Field
 from .._operator.transform import AbstractTransform
@@ -69,8 +69,7 @@ def spectrum(
     **Raises:** `ImportError` if matplotlib is not installed; `ValueError` or `TypeError` if `spectral.power_spectrum`
     or `slice` would refuse an argument; `ValueError` if the field has NaN or infinite values, or no power at k > 0.
     """
-    if kind not in get_args(Literal["energy", "power"]):
-        raise ValueError(f'`kind` must be "energy" or "power"; got {kind!r}.')
+    check_choice("kind", kind, ("energy", "power"))
     exponents = [float(check_number("slopes", slope)) for slope in list_of(slopes)]
     check_fft(fft)
     drawable_structure(fft, field, real=not fft.takes_complex)

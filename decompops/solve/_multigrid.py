@@ -13,7 +13,7 @@ from jax.core import Tracer
 from jax.sharding import PartitionSpec
 from jaxtyping import Float, Inexact, Shaped
 
-from .._common.check import check_count
+from .._common.check import check_choice, check_count
 from .._common.host import device_array
 from .._common.typed import zeros_like
 from .._core.decomposition import Decomposition
@@ -113,9 +113,7 @@ class Multigrid(AbstractDerivable):
         if any(map(jnp.iscomplexobj, jax.tree.leaves(operator.network))):
             raise TypeError("`operator` must have real coefficients; got complex ones.")
         self.degree = check_count("degree", degree)
-        if cycle not in ("V", "W"):
-            raise ValueError(f'`cycle` must be "V" or "W"; got {cycle!r}.')
-        self.cycle = cycle
+        self.cycle = check_choice("cycle", cycle, ("V", "W"))
         if anisotropy is not None:
             anisotropy = _checked(anisotropy, operator.decomposition.ndim)
         self.decomposition = operator.decomposition

@@ -15,7 +15,7 @@ from jax import Array, lax
 from jax.core import Tracer
 from jaxtyping import Inexact, Shaped
 
-from .._common.check import as_number, check_count, check_number
+from .._common.check import as_number, check_choice, check_count, check_number
 from .._common.host import device_array
 from .._common.placement import known
 from .._common.remember import in_one_program, keep_if_traced
@@ -110,12 +110,10 @@ class AbstractSolver(AbstractOperator):
         if not (self.rtol or self.atol):
             raise ValueError("`rtol` or `atol` must be positive; got zero for both.")
         check_count("max_steps", self.max_steps)
-        if self.null_space is not None and self.null_space not in get_args(NullSpace)[0].__args__:
-            raise ValueError(f'`null_space` must be "operator", "constants" or None; got {self.null_space!r}.')
+        check_choice("null_space", self.null_space, ("operator", "constants", None))
         if self.component_axes is not None and self.component_axes != 0:
             check_count("component_axes", self.component_axes)
-        if self.if_unconverged not in get_args(IfUnconverged):
-            raise ValueError(f"`if_unconverged` must be one of {get_args(IfUnconverged)}; got {self.if_unconverged!r}.")
+        check_choice("if_unconverged", self.if_unconverged, get_args(IfUnconverged))
         _ = self._pencil
 
     @abc.abstractmethod

@@ -18,7 +18,7 @@ from .._basis.fourier import field_dtype
 from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import aligned
-from .._common.check import brief
+from .._common.check import brief, is_one_of
 from .._common.host import device_array
 from .._common.placement import place
 from .._core.layout import check_global
@@ -70,7 +70,7 @@ class AbstractElliptic(AbstractSpectralOperator):
         elif (
             not isinstance(self.walls, tuple)
             or len(self.walls) != 2
-            or any(w not in get_args(Wall) for w in self.walls)
+            or not all(is_one_of(w, get_args(Wall)) for w in self.walls)
         ):
             raise ValueError(
                 f'`walls` must be "dirichlet" or "neumann" for the basis {basis} along {name}, or a pair of these, '

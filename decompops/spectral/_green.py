@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec
 
 from .._common.blocks import Blocks
 from .._common.box import Number
-from .._common.check import check_number
+from .._common.check import check_choice, check_number
 from .._common.sharding import axes_to_map, map_blocks
 from .._operator.transform import coordinates_along
 from .._plan.doubled import lines_plan
@@ -37,8 +37,7 @@ Method = Literal["truncated", "sampled"]
 
 def as_method(method: Any) -> Method:
     """Return `method`. Raises `ValueError` if it is unknown."""
-    if method not in get_args(Method):
-        raise ValueError(f"`method` must be one of {get_args(Method)}; got {method!r}.")
+    check_choice("method", method, get_args(Method))
     return method
 
 

@@ -14,6 +14,7 @@ from .._basis.points import Points
 from .._basis.slopes import slope_basis, slope_unit
 from .._common.blocks import axis_names
 from .._common.box import Box
+from .._common.check import is_one_of
 from .._common.host import device_array
 from .._common.remember import remembered
 from .._operator.derived import Form
@@ -186,7 +187,7 @@ def component_axes(components: Any, ndim: int) -> tuple[int, ...] | None:
     """
     if isinstance(components, int) and components > 0 and not isinstance(components, bool):
         return (components,)
-    if components not in get_args(Name):
+    if not is_one_of(components, get_args(Name)):
         raise ValueError(f"`components` must be a positive number or one of {get_args(Name)}; got {components!r}.")
     if components == "axial" and ndim not in (2, 3):
         raise ValueError(f"`fft` must transform a grid of two or three axes, for a curl; got a grid of {ndim} axes.")

@@ -206,7 +206,8 @@ def test_transform_and_its_derivatives():
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        (lambda d: d.Chebyshev(3), ValueError, "`type` must be 1 or 2; got 3"),
+        (lambda d: d.Chebyshev(3), ValueError, r"`type` must be one of \(1, 2\); got 3"),
+        (lambda d: d.Chebyshev(2.0), ValueError, r"`type` must be one of \(1, 2\); got 2.0"),
         (lambda d: d.Chebyshev(1).stored(1), ValueError, r"`Chebyshev\(1\)` needs at least 2 points .*; got 1"),
         (lambda d: d.Chebyshev(2).derivative(4, 1), ValueError, "`order` must be 0 .*got 1. Use the operators for"),
         (

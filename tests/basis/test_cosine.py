@@ -269,8 +269,8 @@ def test_points_are_not_transformed():
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        (lambda d: d.Cosine(5), ValueError, "`type` must be 1, 2, 3 or 4; got 5"),
-        (lambda d: d.Sine("2"), ValueError, "`type` must be 1, 2, 3 or 4; got '2'"),
+        (lambda d: d.Cosine(5), ValueError, r"`type` must be one of \(1, 2, 3, 4\); got 5"),
+        (lambda d: d.Sine("2"), ValueError, r"`type` must be one of \(1, 2, 3, 4\); got '2'"),
         (lambda d: d.Cosine(2, orthogonal=1), TypeError, "`orthogonal` must be True or False; got 1"),
         (lambda d: replace(d.Cosine(2).forward, kind="fft"), ValueError, '`RealToReal` must be of kind "dct" or "dst"'),
         (lambda d: d.Cosine(1).stored(1), ValueError, r"`Cosine\(1\)` needs at least 2 points along its axis; got 1"),

@@ -292,7 +292,7 @@ ERRORS = [
     ),
     (lambda fft: fft.ihfft(X.astype(complex)), TypeError, "or call `ifft`, which takes complex numbers"),
     (lambda fft: fft.fft(X, norm="no"), ValueError, "`norm` must be one of ('backward', 'ortho', 'forward'); got 'no'"),
-    (lambda fft: fft.dct(X, 5), ValueError, "`type` must be 1, 2, 3 or 4; got 5"),
+    (lambda fft: fft.dct(X, 5), ValueError, "`type` must be one of (1, 2, 3, 4); got 5"),
     (lambda fft: fft.fft([1, 2]), TypeError, "`x` must be a JAX or NumPy array; got list"),
     (lambda fft: fft.fft(np.zeros((4, 0))), ValueError, "`x` must have at least one axis, and cells along each"),
     (lambda fft: fft.fft(X, mesh="x"), TypeError, "`mesh` must be a `jax.sharding.Mesh`; got 'x'"),

@@ -279,7 +279,7 @@ def test_a_distance_that_is_nan():
 def test_bad_arguments(plain):
     dec, body = plain.Decomposition(make_mesh((1,)), shape=(6, 6)), plain.finite_volume.Body
     diffusion, ones = plain.finite_volume.Diffusion, np.ones((6, 6))
-    with pytest.raises(ValueError, match='`boundary` must be "neumann" or "dirichlet"'):
+    with pytest.raises(ValueError, match="`boundary` must be one of"):
         body(ones, "periodic")
     with pytest.raises(TypeError, match=r"`body` must be a `finite_volume.Body`"):
         diffusion(dec, body=ones)

@@ -282,8 +282,8 @@ def test_a_device_that_never_comes():
 class TestBadInput:
     def test_options(self, plain):
         for options, error in (
-            ({"threads": 0}, "`threads` must be a positive integer; got 0"),
-            ({"threads": True}, "`threads` must be a positive integer; got True"),
+            ({"threads": 0}, "`threads` must be an integer of at least one; got 0"),
+            ({"threads": True}, "`threads` must be an integer of at least one; got True"),
             ({"planning": "quick"}, "`planning` must be one of"),
         ):
             with pytest.raises(ValueError, match=error):

@@ -131,8 +131,8 @@ def test_bad_input(plain):
     dec, odd = (plain.Decomposition(mesh, shape=shape, pad=True) for shape in ((8, 12, 4), (8, 9, 4)))
     usual = {"decomposition": dec, "in_channels": 1, "out_channels": 1, "width": 2, "depth": 1, "key": KEY}
     for message, options in {
-        r"`depth` must be such that 2\*\*depth .*, \(8, 12, 4\); got 3, .* is 8\. Pass `depth=2`, or": {"depth": 3},
-        r"`depth` must be such that .*, \(8, 9, 4\); got 1, .* Pass another grid, of even": {"decomposition": odd},
+        r"`depth` must be such that 2\*\*depth .*, \(8, 12, 4\); got 3\. Pass `depth=2`, or": {"depth": 3},
+        r"`depth` must be such that .*, \(8, 9, 4\); got 1\. Pass another grid, of even": {"decomposition": odd},
         "`depth` must be an integer of at least one; got 0": {"depth": 0},
         "`width` must be an integer of at least one; got 0": {"width": 0},
         "`in_channels` must be an integer of at least one; got 0": {"in_channels": 0},

@@ -111,7 +111,7 @@ def test_errors(plain):
         (ValueError, r"`references\['b'\]` must have", lambda: draw(TIME, TIME, references={"b": (TIME, TIME[1:])})),
         (ValueError, "`values` must hide no values", lambda: draw(TIME, np.ma.masked_greater(TIME, TIME[0]))),
         (TypeError, "`values` must be real", lambda: draw(TIME, 1j * TIME)),
-        (ValueError, '`log` must be "", "x", "y" or "xy"', lambda: draw(TIME, TIME, log="z")),
+        (ValueError, "`log` must be one of", lambda: draw(TIME, TIME, log="z")),
         (ValueError, "`ax` must be 1 `Axes`", lambda: draw(TIME, TIME, ax=plain.plot.panels(1, 2))),
         (ValueError, "`rows` must be an integer of at least one", lambda: plain.plot.panels(0, 1)),
         *(

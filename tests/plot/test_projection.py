@@ -92,7 +92,7 @@ def test_errors(plain):
     draw = plain.plot.projection
     for message, call in (
         ("`grid` must have three axes", lambda: draw(flat, random_field((8, 8)))),
-        ('`reduce` must be "max", "min", "mean" or "sum"', lambda: draw(dec, u, "x", "median")),
+        ("`reduce` must be one of", lambda: draw(dec, u, "x", "median")),
         ("`between` must be two increasing coordinates", lambda: draw(dec, u, between=(2, 1))),
         ("`between` must be two increasing coordinates", lambda: draw(dec, u, between=(0.1, 0.2))),
         *(

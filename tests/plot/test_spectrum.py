@@ -119,7 +119,7 @@ def test_errors(plain):
             "`fft` must have bases whose modes each",
             lambda: draw(walls, random_field((8, 8))),
         ),
-        (ValueError, '`kind` must be "energy" or "power"', lambda: draw(fft, u, kind="enstrophy")),
+        (ValueError, "`kind` must be one of", lambda: draw(fft, u, kind="enstrophy")),
         (TypeError, "`slopes` must be one real number", lambda: draw(fft, u, slopes=("steep",))),
         *((TypeError, "`slopes` must be one real number", lambda s=s: draw(fft, u, slopes=s)) for s in (None, "a", 1j)),
         *(

@@ -332,7 +332,7 @@ def test_bad_coefficients(plain):
         plain.solve.Multigrid(plain.finite_volume.Diffusion(grid, 1j))
     with pytest.raises(TypeError, match="`operator` must have real coefficients"):
         plain.solve.Multigrid(plain.finite_volume.Diffusion(grid, 1.0, 1j))
-    with pytest.raises(ValueError, match='`cycle` must be "V" or "W"; got \'F\''):
+    with pytest.raises(ValueError, match=r"`cycle` must be one of \('V', 'W'\); got 'F'"):
         plain.solve.Multigrid(plain.finite_volume.Diffusion(grid), cycle="F")
     for bad in ((1, 2, 3), (1, 0), 2.0):
         with pytest.raises(ValueError, match="`anisotropy` must be 2 positive numbers"):

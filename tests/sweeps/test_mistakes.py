@@ -142,10 +142,75 @@ def test_integers_of_any_kind(plain, given, kind):
         lambda n: plain.particles.Gravity(mesh, laplacian=n, gradient=n, deconvolutions=n),
         lambda n: plain.particles.Deconvolution(given.fft, "cic", n),
         lambda n: plain.solve.GMRES(multiply, restart=n, max_steps=n),
+        lambda n: plain.HaloExchange(MESH, n),
+        lambda n: plain.HaloExchange(MESH, (n, (1, n), 0)),
+        lambda n: plain.pde.OrnsteinUhlenbeckForcing(
+            given.fft, jax.random.key(0), amplitude=1.0, time=1.0, shell=(1, n)
+        ),
     ]
     for make in makes:
         assert jax.tree.structure(make(two)) == jax.tree.structure(make(2))
         assert hash(jax.tree.structure(make(two))) == hash(jax.tree.structure(make(2)))
+    assert hash(plain.XLA(overlap=two)) == hash(plain.XLA(overlap=2))
+    assert hash(plain.Native(threads=two)) == hash(plain.Native(threads=2))
+
+
+@pytest.mark.parametrize("kind", [list, np.array, jax.numpy.asarray], ids=["list", "NumPy", "JAX"])
+def test_numbers_of_axes_in_any_container(plain, given, kind):
+    numbers, flow = (0.0, 0.0, 2.0), given.periodic
+    for make in (
+        lambda v: plain.pde.Coriolis(given.fft, v),
+        lambda v: plain.pde.Buoyancy(given.fft, v),
+        lambda v: plain.pde.PassiveScalar(flow, 0.1, mean_gradient=v),
+        lambda v: plain.pde.GrayScott(given.fft, v[:2], 0.1, 0.1),
+    ):
+        assert jax.tree.structure(make(kind(numbers))) == jax.tree.structure(make(numbers))
+        assert jax.tree.leaves(make(kind(numbers))) == jax.tree.leaves(make(numbers))
+
+
+@pytest.mark.parametrize("value", [np.array(["V", "x"]), np.ones(2), ["x"], 2.5, True], ids=str)
+@pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
+def test_choices_of_another_type(plain, given, value):
+    """An array has no truth value, a list is not hashable, and True is one: the error still names the argument."""
+    fft, dec, fv = given.fft, given.fft.decomposition, plain.finite_volume
+    ones = np.ones((N, N, N))
+    for name, call in (
+        ("norm", lambda v: plain.FFT3D(MESH, (N, N, N), norm=v)),
+        ("planning", lambda v: plain.Native(planning=v)),
+        ("wire", lambda v: plain.XLA(wire=v)),
+        ("type", plain.Cosine),
+        ("type", plain.Chebyshev),
+        ("order", lambda v: plain.pde.ETDRK(given.periodic, 0.1, v)),
+        ("order", lambda v: plain.pde.SBDF(given.periodic, 0.1, v)),
+        ("boundary", lambda v: fv.Body(ones, v)),
+        ("boundary", lambda v: fv.Diffusion(dec, 1.0, boundary=v)),
+        ("cycle", lambda v: plain.solve.Multigrid(fv.Diffusion(dec, 1.0), cycle=v)),
+        ("null_space", lambda v: plain.solve.CG(fv.Diffusion(dec, 1.0), null_space=v)),
+        ("if_unconverged", lambda v: plain.solve.CG(fv.Diffusion(dec, 1.0), if_unconverged=v)),
+        ("padding_mode", lambda v: plain.nn.HaloConv(MESH, 1, 1, 3, padding_mode=v, key=jax.random.key(0))),
+        ("components", lambda v: plain.pde.Penalisation(fft, ones, time=0.1, components=v)),
+        ("of", lambda v: plain.pde.KolmogorovForcing(fft, 1, of=v)),
+        ("window", lambda v: plain.particles.Deconvolution(fft, v)),
+        ("laplacian", lambda v: plain.particles.Gravity(given.particles, laplacian=v)),
+    ):
+        with pytest.raises(ValueError, match=rf"^`{name}` must be "):
+            call(value)
+
+
+def test_huge_counts(plain, given):
+    """They end in an error at once, not in one of a compiler. `2**depth` would need all memory."""
+    huge, key, fft = 10**30, jax.random.key(0), given.fft
+    channels = functools.partial(plain.nn.FNO, fft, width=1, modes=1, depth=1, key=key)
+    for name, call in (
+        ("threads", lambda: plain.Native(threads=huge)),
+        ("overlap", lambda: plain.XLA(overlap=huge)),
+        ("in_channels", lambda: channels(huge, 1)),
+        ("depth", lambda: plain.nn.UNet(fft.decomposition, 1, 1, width=1, depth=10**12, key=key)),
+        ("unets", lambda: channels(1, 1, unets=-0.0)),
+        ("unets", lambda: channels(1, 1, unets=np.ones(2))),
+        ("unet_depth", lambda: channels(1, 1, unet_depth="two")),
+    ):
+        says(f"`{name}` must be ", ValueError, call)
 
 
 def test_options_of_another_type(plain, given):

@@ -13,10 +13,11 @@ from jax import Array, lax
 from jax.sharding import Mesh
 
 from ..._common.blocks import Blocks, MeshAxis, axis_names
+from ..._common.check import check_choice
 from ..._plan.lower import Chunks, Wire
 from ..._plan.plan import Plan
 from ..._plan.stage import AbstractStage, Extend, Move
-from ..base import AbstractBackend, Call, check_overlap
+from ..base import AbstractBackend, Call, check_counts
 from ..execute import lowered
 from ..mpi.launch import Limits, known, ranks_of
 from ..wire import check_wire
@@ -68,11 +69,10 @@ class CuDecomp(AbstractBackend):
 
     def __post_init__(self):
         for name, choices in NAMES.items():
-            if getattr(self, name) not in (None, *choices):
-                raise ValueError(f"`{name}` must be one of {choices}; got {getattr(self, name)!r}.")
+            check_choice(name, getattr(self, name), (None, *choices))
         if not isinstance(self.communicator, str):
             raise TypeError(f"`communicator` must be a string, the key of a communicator; got {self.communicator!r}.")
-        check_overlap(self.overlap)
+        check_counts(self, "overlap")
         check_wire(self.wire)
 
     @staticmethod

@@ -12,10 +12,10 @@ from jax.sharding import AbstractMesh, Mesh
 from ..._plan.lower import Wire
 from ..._plan.plan import Plan
 from ..._plan.stage import AbstractStage
-from ..base import AbstractBackend, Call, Caller, Counters, Group, check_overlap
+from ..base import AbstractBackend, Call, Caller, Counters, Group, check_counts
 from ..native import caller, library, rows
 from ..native.encode import mesh_entries
-from ..native.kernel import Planning, check_planning, check_threads, count_supported, details, in_order, run_kernel
+from ..native.kernel import Planning, check_planning, count_supported, details, in_order, run_kernel
 from ..native.library import OVER_MPI
 from ..native.rows import ordered, run_rows
 from ..wire import check_wire, narrower
@@ -61,8 +61,7 @@ class MPI(AbstractBackend):
         if not isinstance(self.communicator, str):
             raise TypeError(f"`communicator` must be a string, the key of a communicator; got {self.communicator!r}.")
         check_planning(self.planning)
-        check_threads(self.threads)
-        check_overlap(self.overlap)
+        check_counts(self, "threads", "overlap")
         check_wire(self.wire)
 
     @staticmethod

@@ -14,11 +14,11 @@ from ..._plan.lower import Wire
 from ..._plan.pieces import plain_stages
 from ..._plan.plan import Plan
 from ..._plan.stage import AbstractStage
-from ..base import AbstractBackend, Call, Counters, Group
+from ..base import AbstractBackend, Call, Counters, Group, check_counts
 from ..wire import check_wire
 from . import library
 from .encode import mesh_entries
-from .kernel import Planning, check_planning, check_threads, cores, count_supported, in_order, run_kernel
+from .kernel import Planning, check_planning, cores, count_supported, in_order, run_kernel
 from .library import NATIVE
 from .rows import ordered, run_rows
 
@@ -53,7 +53,7 @@ class Native(AbstractBackend):
     def __post_init__(self):
         check_planning(self.planning)
         if self.threads is not None:
-            check_threads(self.threads)
+            check_counts(self, "threads")
         check_wire(self.wire)
 
     def problem(self) -> str | None:

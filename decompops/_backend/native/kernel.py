@@ -15,6 +15,7 @@ from ..._basis import short_lines
 from ..._basis.cosine import RealToReal
 from ..._basis.fourier import DFT
 from ..._common.blocks import Blocks, MeshAxis, axis_names, entry_names
+from ..._common.check import check_choice
 from ..._plan.lower import Wire
 from ..._plan.pieces import Pieces, plain_stages
 from ..._plan.plan import Plan
@@ -31,14 +32,7 @@ Planning = Literal["estimate", "measure", "patient", "exhaustive"]
 
 def check_planning(planning: object) -> None:
     """Raise `ValueError` if `planning`, an option of backends, is not one of the four modes."""
-    if planning not in get_args(Planning):
-        raise ValueError(f"`planning` must be one of {get_args(Planning)}; got {planning!r}.")
-
-
-def check_threads(threads: object) -> None:
-    """Raise `ValueError` if `threads`, an option of backends, is not a positive integer."""
-    if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
-        raise ValueError(f"`threads` must be a positive integer; got {threads!r}.")
+    check_choice("planning", planning, get_args(Planning))
 
 
 def cores() -> int:

@@ -16,7 +16,7 @@ from ..._common.memory_layout import row_major, stored_as
 from ..._plan.lower import Wire
 from ..._plan.pieces import even_lengths
 from ..._plan.stage import AbstractStage, Clear, Crop, Extend, LocalTransform, Move, Resize, Scale
-from ..base import AbstractBackend, check_overlap
+from ..base import AbstractBackend, check_counts
 from ..wire import check_wire
 from .halo import Exchange, clear, crop, embed, extend, permute
 
@@ -51,7 +51,7 @@ class XLA(AbstractBackend):
     wire: Wire | None = field(default=None, kw_only=True)
 
     def __post_init__(self):
-        check_overlap(self.overlap)
+        check_counts(self, "overlap")
         check_wire(self.wire)
 
     @property
