@@ -67,6 +67,19 @@ def check_dtype(name: str, dtype: Any) -> np.dtype:
     return dtype
 
 
+def check_inexact(name: str, x: Array, purpose: str = "") -> Array:
+    """Return `x` if it holds floating-point or complex numbers. Raises `TypeError` for integers and others.
+
+    The error names the `purpose`, such as " for a transpose".
+    """
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        raise TypeError(
+            f"`{name}` must be real or complex floating-point numbers{purpose}; got {x.dtype}. Pass "
+            f"`{name}.astype(float)`."
+        )
+    return x
+
+
 def check_shape(name: str, shape: Any, ndim: int | None = None) -> tuple[int, ...]:
     """Return `shape` as a tuple of positive ints, `ndim` of them if `ndim` is given. Else raises `ValueError`."""
     try:

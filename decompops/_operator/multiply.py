@@ -9,6 +9,7 @@ from jax import Array
 from jaxtyping import Inexact, Shaped
 
 from .._common.broadcast import aligned
+from .._common.check import check_inexact
 from .._common.host import device_array
 from .._common.remember import keep_if_traced
 from .._core.decomposition import Decomposition, check_field
@@ -49,9 +50,7 @@ class Multiply(AbstractOperator):
         """
         if not isinstance(decomposition, Decomposition):
             raise TypeError(f"`decomposition` must be a `Decomposition`; got {decomposition!r}.")
-        factor = device_array(factor, "factor")
-        if not jnp.issubdtype(factor.dtype, jnp.inexact):
-            raise TypeError(f"`factor` must be real or complex; got {factor.dtype}.")
+        factor = check_inexact("factor", device_array(factor, "factor"))
         check_field("factor", factor, decomposition)
         self.decomposition = decomposition
         self.factor = Placed(decomposition)(factor)

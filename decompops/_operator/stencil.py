@@ -13,6 +13,7 @@ from jaxtyping import Shaped
 
 from .._backend.base import AbstractBackend
 from .._common.blocks import Blocks, Pencil
+from .._common.check import check_inexact
 from .._common.host import device_array
 from .._common.placement import place
 from .._common.sharding import manual_axes
@@ -198,8 +199,7 @@ class Stencil(AbstractDerivable):
         return result
 
     def _transposed(self, function: Callable, x: Array) -> Array:
-        if not jnp.issubdtype(x.dtype, jnp.inexact):
-            raise TypeError(f"`x` must be real or complex for the transpose of a stencil; got {x.dtype}.")
+        check_inexact("x", x, " for the transpose of a stencil")
         result = jax.eval_shape(function, x)  # Outside of the `try`, errors of `fn` itself are raised unchanged.
         if (result.shape, result.dtype) != (x.shape, x.dtype):
             raise ValueError(

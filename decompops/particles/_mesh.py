@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._backend.base import Caller
-from .._common.check import check_count, check_flag, check_key, check_number, check_untraced
+from .._common.check import check_count, check_flag, check_inexact, check_key, check_number, check_untraced
 from .._common.host import device_array, fitting, host_array
 from .._core.agreement import check_agreement, raised_by_all_of
 from .._core.decomposition import Decomposition, check_field
@@ -25,7 +25,7 @@ from ._home import Home
 from ._lattice import on_lattice
 from ._load import Load
 from ._meshes import loads
-from ._particles import Particles, inexact, of_slots, one_each, slots
+from ._particles import Particles, of_slots, one_each, slots
 from ._sample import checked, sampled
 from ._sum import mean, summed
 from ._windows import WindowName, window_of
@@ -287,7 +287,7 @@ class ParticleMesh(eqx.Module):
 
         **Raises:** `TypeError` if `field` holds integers; `ValueError` if its shape is not that of the grid.
         """
-        field = inexact("field", device_array(field))
+        field = check_inexact("field", device_array(field, "field"))
         check_field("field", field, self.decomposition)
         return read_at(self._home.of(p), window_of(self.window), p, field)
 
@@ -383,7 +383,7 @@ class ParticleMesh(eqx.Module):
 
 def _values(p: Particles, values: Any) -> Array | None:
     """Return the values of the particles that are deposited; `None` stands for one each."""
-    return None if values is None else inexact("values", of_slots(p, values))
+    return None if values is None else check_inexact("values", of_slots(p, values))
 
 
 def _weights(p: Particles, weights: Any) -> Array | None:

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Inexact, Shaped
 
-from .._common.check import as_number, check_flag, check_number
+from .._common.check import as_number, check_flag, check_inexact, check_number
 from .._common.host import device_array
 from .._common.primes import has_prime_above
 from .._core.decomposition import Decomposition
@@ -153,8 +153,7 @@ def _type2(nufft: NUFFT, p: Particles, spectrum: Array) -> Array:
 
 def check_precision(tolerance: float, name: str, p: Particles, values: Array) -> None:
     """Raise an error for values that are not inexact, or if rounding errors exceed the tolerance."""
-    if not jnp.issubdtype(values.dtype, jnp.inexact):
-        raise TypeError(f"`{name}` must be real or complex numbers; got {values.dtype}.")
+    check_inexact(name, values)
     for what, dtype in (("positions", p.positions.dtype), (name, values.dtype)):
         least = 8 * float(jnp.finfo(dtype).eps)
         if tolerance < least:

@@ -124,16 +124,17 @@ def slots(counts: Any, capacity: Any = None, room: Any = 0.25) -> int:
     return int(capacity)
 
 
-def inexact(name: str, numbers: Array) -> Array:
-    """Return `numbers`. Raise `TypeError` if they are integers."""
-    if not jnp.issubdtype(numbers.dtype, jnp.inexact):
-        raise TypeError(f"`{name}` must be real or complex numbers; got {numbers.dtype}.")
-    return numbers
+def _array(name: str, p: Particles, values: Any) -> Array:
+    """Return `values` as an array. Raises `TypeError` for what is no array, such as the name of an attribute."""
+    if isinstance(values, str):
+        known = f"`p[{values!r}]`" if values in p.attributes else f"one of the attributes {tuple(p.attributes)}"
+        raise TypeError(f"`{name}` must be an array of numbers; got {values!r}. Pass {known}.")
+    return device_array(values, name)
 
 
 def of_slots(p: Particles, values: Any) -> Array:
     """Return `values` as an array. Raises `ValueError` unless it has one row for each slot."""
-    values = device_array(values)
+    values = _array("values", p, values)
     if values.shape[:1] != p.positions.shape[:1]:
         raise ValueError(f"`values` must have one row for each of {len(p.positions)} slots; got {values.shape}.")
     return values
@@ -141,7 +142,7 @@ def of_slots(p: Particles, values: Any) -> Array:
 
 def one_each(name: str, p: Particles, values: Any) -> Array:
     """Return `values` as an array. Raises an error unless it is one real number for each slot."""
-    values, shape = device_array(values), p.positions.shape[:1]
+    values, shape = _array(name, p, values), p.positions.shape[:1]
     if values.shape != shape or not jnp.issubdtype(values.dtype, jnp.floating):
         error = ValueError if values.shape != shape else TypeError
         raise error(f"`{name}` must be real numbers of shape {shape}; got {values.shape} {values.dtype}.")

@@ -40,8 +40,8 @@ _TEXTS = {
     Reason.STAGNATED: "rounding errors keep the residual above the tolerance. Pass a larger `rtol`{finer}",
     Reason.BREAKDOWN: "a step of the method is not defined: {needs}",
     Reason.NOT_FINITE: "the right-hand side or a result of the operator contains NaN or infinity",
-    Reason.INCOMPATIBLE: "the right-hand side must have zero mean in each closed part of the grid, because the "
-    "operator maps constants to zero. Pass "
+    Reason.INCOMPATIBLE: "the operator maps constants to zero, so the right-hand side must have zero mean in each "
+    "closed part of the grid. Pass "
     '`null_space="constants"` to ignore the mean',
 }
 

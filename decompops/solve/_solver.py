@@ -15,7 +15,7 @@ from jax import Array, lax
 from jax.core import Tracer
 from jaxtyping import Inexact, Shaped
 
-from .._common.check import as_number, check_choice, check_count, check_number
+from .._common.check import as_number, check_choice, check_count, check_inexact, check_number
 from .._common.host import device_array
 from .._common.placement import known
 from .._common.remember import in_one_program, keep_if_traced
@@ -235,9 +235,7 @@ class AbstractSolver(AbstractOperator):
         return self.decomposition.ndim + (components if self.component_axes is None else self.component_axes)
 
     def _placed(self, name: str, x: Any) -> Array:
-        x = device_array(x)
-        if not jnp.issubdtype(x.dtype, jnp.inexact):
-            raise TypeError(f"`{name}` must be real or complex; got {x.dtype}.")
+        x = check_inexact(name, device_array(x, name))
         self._layout.check(x, name)
         if x.ndim < self._inner:
             raise ValueError(f"`{name}` must have the component axes of {self.in_structure}; got shape {x.shape}.")

@@ -48,9 +48,9 @@ class GaussianRandomField(eqx.Module):
         - `fft`: the transform, built with `real=True` and a `shape`.
         - `power`: the power spectrum P, a function of an array of |k| > 0 in radians per unit of length. In three
             dimensions, the variance of the field is the integral of P(k) d³k / (2π)³, so P has units of length cubed
-            times the squared unit of the field. `power` may be an `equinox.Module` with parameters. The mode k = 0 of
-            the field is zero. If `fft` does not transform an axis, each point along this axis gets an independent field
-            on the other axes.
+            times the squared unit of the field. If P is negative for a mode, the field is NaN. `power` may be an
+            `equinox.Module` with parameters. The mode k = 0 of the field is zero. If `fft` does not transform an axis,
+            each point along this axis gets an independent field on the other axes.
 
         **Raises:** `TypeError` if `power` cannot be called, or if `fft` is not a transform; `ValueError` if `fft` takes
         complex fields, if it has no `shape`, or if it has a basis for walls such as `Cosine`.

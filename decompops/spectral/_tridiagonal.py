@@ -27,7 +27,7 @@ from jax import Array, lax
 from jaxtyping import Inexact, Real
 
 from .._common.broadcast import along
-from .._common.check import as_number, check_flag
+from .._common.check import as_number, check_flag, check_inexact
 from .._common.host import device_array
 from .._common.sharding import mesh_of_type
 from .._common.typed import equally_varying
@@ -71,8 +71,7 @@ def tridiagonal_solve(
     """
     b = device_array(b, "b")
     ndim = b.ndim
-    if not jnp.issubdtype(b.dtype, jnp.inexact):
-        raise TypeError(f"`b` must be an array of a floating-point or complex dtype; got dtype {b.dtype}.")
+    check_inexact("b", b)
     axis = as_number(axis)
     if not isinstance(axis, int) or not -ndim <= axis < ndim:
         raise ValueError(f"`axis` must be an axis of `b`, from {-ndim} to {ndim - 1}; got {axis!r}.")

@@ -60,7 +60,7 @@ def test_bad_input(plain):
     dec = plain.Decomposition(make_mesh((1, 1)), shape=SHAPE)
     with pytest.raises(TypeError, match="`decomposition` must be a `Decomposition`"):
         plain.Multiply(make_mesh((1, 1)), np.ones(SHAPE))
-    with pytest.raises(TypeError, match="`factor` must be real or complex; got int64"):
+    with pytest.raises(TypeError, match="`factor` must be real or complex floating-point numbers; got int64"):
         plain.Multiply(dec, np.ones(SHAPE, int))
     with pytest.raises(ValueError, match="`factor` must have shape"):
         plain.Multiply(dec, np.ones((4, 4, 4)))

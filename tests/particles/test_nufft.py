@@ -319,7 +319,7 @@ def test_errors(plain):
     slots = len(p.positions)
     with pytest.raises(TypeError, match="`strengths` must be real with `real=True`; got complex128"):
         nufft.type1(p, np.ones(slots, complex))
-    with pytest.raises(TypeError, match="`strengths` must be real or complex numbers; got int"):
+    with pytest.raises(TypeError, match="`strengths` must be real or complex floating-point numbers; got int"):
         nufft.type1(p, p["id"])
     with pytest.raises(ValueError, match=r"`tolerance` must be at least 1e-06 for float32 strengths; got 1e-09"):
         nufft.type1(p, np.ones(slots, np.float32))

@@ -205,7 +205,7 @@ def test_errors(plain):
     p, q = nufft.particle_mesh.place(np.zeros((3, 3))), nufft.wavenumber_mesh.place(np.zeros((2, 3)))
     with pytest.raises(ValueError, match=r"`values` must have one row for each of \d+ slots; got \(3,\)"):
         nufft(p, np.ones(3), q)
-    with pytest.raises(TypeError, match="`strengths` must be real or complex numbers; got int"):
+    with pytest.raises(TypeError, match="`strengths` must be real or complex floating-point numbers; got int"):
         nufft(p, np.ones(len(p.positions), int), q)
     low = nufft.wavenumber_mesh.place(np.zeros((2, 3), np.float32))
     with pytest.raises(ValueError, match=r"`tolerance` must be at least 1e-06 for float32 positions; got 1e-09"):

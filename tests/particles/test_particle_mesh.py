@@ -390,7 +390,7 @@ def test_errors(plain):
     p = pm.place(np.zeros((3, 2)), id=np.arange(3))
     with pytest.raises(ValueError, match=r"`values` must have one row for each of \d+ slots; got \(3,\)"):
         pm.deposit(p, np.ones(3))
-    with pytest.raises(TypeError, match="`values` must be real or complex numbers; got int"):
+    with pytest.raises(TypeError, match="`values` must be real or complex floating-point numbers; got int"):
         pm.deposit(p, p["id"])
     with pytest.raises(ValueError, match=r"`id` must have one row for each of \d+ slots; got \(3,\)"):
         p.replace(id=np.arange(3))

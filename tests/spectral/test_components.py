@@ -52,3 +52,15 @@ def test_the_result_must_be_a_spectrum(multiply, text):
     operator = type("Own", (type(scaling(("any", "any"))),), {"multiply": multiply})
     with pytest.raises(ValueError, match=f"`Own.multiply` {text}"):
         operator(dops.FFT3D(make_mesh((1, 1)), shape=(4, 4, 4), real=True))(np.ones((4, 4, 4)))
+
+
+def test_transpose_of_a_nonlinear_multiply(plain):
+    class Squares(plain.spectral.AbstractSpectralOperator):
+        fft: plain.FFT
+
+        def multiply(self, spectrum):
+            return spectrum * spectrum
+
+    squares = Squares(plain.FFT3D(make_mesh((1, 1)), shape=(4, 4, 4), real=True))
+    with pytest.raises(ValueError, match=r"`Squares\.multiply` must be linear for the transpose"):
+        squares.T(np.ones((4, 4, 4)))

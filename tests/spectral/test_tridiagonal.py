@@ -161,7 +161,7 @@ def test_bad_types(plain):
         ((ones, ones, ones * 1j, ones + 0j), "`upper` must be real; got dtype complex128"),
         (
             (ones, ones, ones, np.ones(3, int)),
-            "`b` must be an array of a floating-point or complex dtype; got dtype int",
+            "`b` must be real or complex floating-point numbers; got int",
         ),
     ):
         with pytest.raises(TypeError, match=message):

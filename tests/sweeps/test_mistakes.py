@@ -213,6 +213,20 @@ def test_huge_counts(plain, given):
         says(f"`{name}` must be ", ValueError, call)
 
 
+def test_the_name_of_an_attribute_as_values(given):
+    mesh = given.particles
+    p = mesh.place(np.zeros((3, 3)), mass=np.ones(3))
+    for call in (mesh.deposit, mesh.sum, mesh.mean, mesh.contrast):
+        says("must be an array of numbers; got 'mass'. Pass `p['mass']`.", TypeError, call, p, "mass")
+    says(
+        "`values` must be an array of numbers; got 'm'. Pass one of the attributes ('mass',).",
+        TypeError,
+        mesh.sum,
+        p,
+        "m",
+    )
+
+
 def test_options_of_another_type(plain, given):
     """The error names the argument. A string is true for Python, and True is one."""
     fft, ones = given.fft, np.ones(4)

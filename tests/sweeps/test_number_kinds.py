@@ -109,5 +109,5 @@ def test_particles_refuse_a_field_of_integers(plain):
     pm = plain.particles.ParticleMesh(plain.Decomposition(MESH, shape=(8, 8, 4), box=plain.Box(8.0)), "cic")
     p = pm.place(np.ones((3, 3), np.float32))
     for dtype in (np.int32, np.bool_):
-        with pytest.raises(TypeError, match="`field` must be real or complex numbers; got"):
+        with pytest.raises(TypeError, match="`field` must be real or complex floating-point numbers; got"):
             pm.read(p, np.ones((8, 8, 4), dtype))
