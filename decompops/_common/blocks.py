@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex
 
 from jax.sharding import PartitionSpec
 
@@ -24,7 +24,12 @@ BatchEntry = Any
 
 
 def axis_names(ndim: int) -> tuple[str, ...]:
-    """Return the names of the axes of a grid: x, y, z for at most three axes, else x0, x1, ..."""
+    """Return the names of the axes of a grid: x, y, z for at most three axes, else x0, x1, ...
+
+    Raises `ValueError` if `ndim` is not an integer from zero.
+    """
+    if not isinstance(ndim, SupportsIndex) or ndim < 0:
+        raise ValueError(f"`ndim` must be an integer of at least 0; got {ndim!r}.")
     return ("x", "y", "z")[:ndim] if ndim <= 3 else tuple(f"x{axis}" for axis in range(ndim))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -51,6 +52,14 @@ def check_options(steps: Any, *, every: Any, observe: Any, progress: Any, keep: 
     return Options(steps, every, observe, report, check_budget(keep, keep_on_host))
 
 
+def checked(observed: Any) -> Any:
+    """Return what `observe` returned. Raises `TypeError` unless it holds numbers."""
+    for leaf in jax.tree.leaves(observed):
+        if not eqx.is_array_like(leaf):
+            raise TypeError(f"`observe` must return numbers or arrays of numbers; got {leaf!r}.")
+    return observed
+
+
 def roll_out(
     step: Callable, seen: Callable, first: Any, options: Options, *, layout: Placement, state_of: Callable[[Any], Any]
 ) -> tuple[Any, Any]:
@@ -66,7 +75,7 @@ def roll_out(
     """
 
     def result(carried: Any, n: Array) -> Any:
-        return seen(carried, n * options.every)
+        return checked(seen(carried, n * options.every))
 
     def tell(n: Array) -> None:
         if options.report is not None:

@@ -76,7 +76,7 @@ def checked_body(geometry: Geometry, body: Any) -> Body | None:
         raise TypeError(
             f"`body` must be a `finite_volume.Body`, as `Body(distance)` returns; got {type(body).__name__}."
         )
-    check_values("distance", geometry, given := body.distance)
+    check_values("distance", geometry, given := body.distance, batch=False)
     corners = callable(given) and body.boundary == "neumann"
     values: Any
     if callable(given):
@@ -89,7 +89,12 @@ def checked_body(geometry: Geometry, body: Any) -> Body | None:
 
 
 def checked_coefficient(name: str, decomposition: Decomposition, value: Any, most: int) -> Array:
-    """Return a coefficient as an array of floats. Raises `ValueError` if it has not at most `most` axes of entries."""
+    """Return a coefficient as an array of floats.
+
+    Raises `ValueError` for a number that is not finite, and if it has not at most `most` axes of entries.
+    """
+    if isinstance(value, int | float | complex | np.number) and not np.isfinite(value):
+        raise ValueError(f"`{name}` must be finite; got {value!r}.")
     value, ndim = precise(device_array(value, name)), decomposition.ndim
     lead = value.shape[: value.ndim - ndim] if value.ndim else ()
     known = not value.ndim or decomposition.layout().holds(value)
@@ -102,10 +107,11 @@ def checked_coefficient(name: str, decomposition: Decomposition, value: Any, mos
     return value
 
 
-def check_values(name: str, geometry: Geometry, values: Any) -> None:
-    """Raise `ValueError` unless `values` is a function or has the shape of the grid."""
+def check_values(name: str, geometry: Geometry, values: Any, *, batch: bool = True) -> None:
+    """Raise `ValueError` unless `values` is a function or has the shape of the grid, behind batch axes if `batch`."""
     layout, ndim = geometry.decomposition.layout(), geometry.decomposition.ndim
-    if not callable(values) and not (np.ndim(values) >= ndim and layout.holds(values)):
+    fits = np.ndim(values) >= ndim if batch else np.ndim(values) == ndim
+    if not callable(values) and not (fits and layout.holds(values)):
         raise ValueError(
             f"`{name}` must be a function of the coordinates, or a field of shape {geometry.decomposition.shape}; got "
             f"shape {np.shape(values)}."

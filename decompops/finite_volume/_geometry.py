@@ -233,6 +233,8 @@ def geometry_of(decomposition: Any, boundary: Any, cells: Any) -> Geometry:
                 f"`cells` must be None, `Cells`, or an array of {n} widths along {name}; got {type(entry).__name__} of "
                 f"shape {jnp.shape(entry)}."
             )
+        elif entry is not None and (jnp.iscomplexobj(entry) or jnp.result_type(entry) == np.bool_):
+            raise TypeError(f"`cells` must be real widths along {name}; got {brief(entry)}.")
         elif entry is not None and not isinstance(entry, Tracer):
             widths = host_array(entry, "cells")
             if not (np.isfinite(widths) & (widths > 0)).all():

@@ -21,7 +21,7 @@ from ._contents import Damaged, check_version, damaged
 from ._ending import begin, end
 from ._leaves import Leaf, leaves_of, name_of, warn_of_other_boxes
 from ._orbax import orbax_checkpoint, reader, reading_by_all
-from ._storable import check_path
+from ._storable import as_path, check_path
 
 
 # The format of checkpoints. Increase this number if older versions of the library would misread new checkpoints, or if
@@ -57,13 +57,13 @@ class Checkpoints:
         - `keep`: the number of checkpoints to keep. Older checkpoints are removed when a new checkpoint is complete.
 
         **Raises:** `ValueError` if `keep` is not a positive integer, or if the path of `folder` is not UTF-8, or has a
-        backslash, a bracket or another text that orbax would not take literally; `NotADirectoryError` if `folder` is a
-        file; `ImportError` if orbax is not installed.
+        backslash, a bracket or another text that orbax would not take literally; `TypeError` if `folder` is no path;
+        `NotADirectoryError` if it is a file; `ImportError` if orbax is not installed.
         """
         with raised_by_all():
             orbax = orbax_checkpoint()
             newest = orbax.checkpoint_managers.preservation_policy.LatestN(check_count("keep", keep))
-            self.folder = Path(folder).resolve()  # tensorstore takes "link/.." for the folder of the link.
+            self.folder = as_path("folder", folder).resolve()  # tensorstore takes "link/.." for the folder of the link.
             check_path("folder", self.folder, ("[", "**"), "orbax")  # orbax reads the path as a pattern of glob.
             if self.folder.exists() and not self.folder.is_dir():
                 raise NotADirectoryError(f"`folder` must be a folder; got the file {self.folder}.")

@@ -6,7 +6,7 @@ from typing import Any
 from ._contents import Contents
 from ._format import AbstractFormat
 from ._hdf5 import HDF5
-from ._storable import check_storable
+from ._storable import as_path, check_storable
 from ._zarr import Zarr
 
 
@@ -15,7 +15,7 @@ FORMATS: tuple[AbstractFormat, ...] = (Zarr(), HDF5())
 
 def format_of(path: Any) -> tuple[AbstractFormat, Path]:
     """Return the format of a file by its suffix, and its path without symbolic links."""
-    path = Path(path)
+    path = as_path("path", path)
     for format in FORMATS:
         if path.suffix in format.suffixes:
             return format, path.resolve()

@@ -11,6 +11,7 @@ from .._common.ownership import replace_file
 from ._contents import Contents
 from ._hdf5 import HDF5
 from ._staging import find
+from ._storable import as_path
 from ._xdmf import DIMENSIONS, is_own_xdmf, warn_of_hidden, xdmf
 
 
@@ -31,7 +32,7 @@ def write_series(path: str | os.PathLike, snapshots: str | os.PathLike | Iterabl
     a colon. `FileNotFoundError` if a snapshot does not exist. `FileExistsError` if `path` exists but is no XDMF file
     that decompops wrote.
     """
-    path, given = Path(path), [snapshots] if isinstance(snapshots, str | os.PathLike) else list(snapshots)
+    path, given = as_path("path", path), [snapshots] if isinstance(snapshots, str | os.PathLike) else list(snapshots)
     if path.suffix != ".xdmf":
         raise ValueError(f"`path` must end in .xdmf; got {str(path)!r}.")
     files, folder = [Path(snapshot).resolve() for snapshot in given], path.parent.resolve()

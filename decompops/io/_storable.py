@@ -1,6 +1,8 @@
 """What files can store. tensorstore writes Zarr snapshots and, inside orbax, the arrays of checkpoints."""
 
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +32,13 @@ def check_storable(name: str, part: str, dtype: np.dtype, where: str, stored: tu
             f"`{name}` must have dtypes that {where} stores, which are {', '.join(stored)}; got {dtype} for {part}. "
             f"Convert it by `astype`, or {otherwise}."
         )
+
+
+def as_path(name: str, value: Any) -> Path:
+    """Return a `Path`. Raises `TypeError` for what is neither a string nor a path."""
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"`{name}` must be a string or a `Path`; got {value!r}.")
+    return Path(value)
 
 
 def check_path(name: str, path: Path, special: tuple[str, ...] = (), library: str = "tensorstore") -> None:

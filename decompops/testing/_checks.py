@@ -19,12 +19,21 @@ Values = Inexact[Array | np.ndarray, "..."]
 Numbers = Num[Array | np.ndarray, "..."]
 
 
+def _dtype(dtype: Any) -> np.dtype:
+    """Return a dtype. Raises `TypeError` for what is none."""
+    try:
+        return jnp.dtype("none" if dtype is None else dtype)
+    except TypeError:
+        raise TypeError(f"`dtype` must be a dtype, such as `jnp.float32`; got {dtype!r}.") from None
+
+
 def tolerance(dtype: Any) -> float:
     """Return the error that the checks allow by default, relative to the largest value.
 
     It is 1e-10 in 64 bits, 1e-5 in 32 bits, and `10 * eps` in fewer bits: 0.01 for float16, and 0.08 for bfloat16.
     Integers and truth values must be equal, so the allowed error is zero.
     """
+    dtype = _dtype(dtype)
     if not jnp.issubdtype(dtype, jnp.inexact):
         return 0.0
     kind = jnp.finfo(dtype)
@@ -38,14 +47,21 @@ def random_input(structure: Structure, *, batch: tuple[int, ...] = (), dtype: An
 
     - `structure`: the `in_structure` or `out_structure` of an operator. If it allows real and complex numbers, the
         result is complex.
-    - `batch`: the lengths of batch axes.
+    - `batch`: the lengths of batch axes, or one length.
     - `dtype`: a dtype of real floating-point numbers; `None` for JAX's default. The real and imaginary parts of complex
         numbers have this dtype, or float32 if it has fewer bits.
     - `seed`: of NumPy's random numbers. The same seed gives the same numbers on every mesh.
 
-    **Raises:** `TypeError` for a `dtype` of integers or truth values.
+    **Raises:** `TypeError` for a `structure` of another type, and for a `dtype` of integers or truth values;
+    `ValueError` if `batch` or `seed` is not made of integers from zero.
     """
-    wanted = jax.dtypes.canonicalize_dtype(np.float64 if dtype is None else dtype)
+    if not isinstance(structure, Structure):
+        raise TypeError(
+            f"`structure` must be a structure, such as `operator.in_structure`; got {type(structure).__name__}."
+        )
+    batch = tuple(check_count("batch", n, least=0) for n in (batch if isinstance(batch, tuple | list) else (batch,)))
+    seed = check_count("seed", seed, least=0)
+    wanted = jax.dtypes.canonicalize_dtype(_dtype(np.float64 if dtype is None else dtype))
     if not jnp.issubdtype(wanted, jnp.inexact):
         raise TypeError(f"`dtype` must be a dtype of real floating-point numbers, such as float32; got {dtype!r}.")
     real = jnp.finfo(wanted).dtype

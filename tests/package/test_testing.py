@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import spectral, testing
+from decompops import extend, spectral, testing
 from decompops.extend import AbstractDerivable
 
 from helpers import make_mesh, random_field, thinned
@@ -239,6 +239,16 @@ def test_bad_arguments(plain):
     fft = dops.FFT3D(MESHES[0], SHAPE, pad=True)
     with pytest.raises(TypeError, match=r"`dtype` must be a dtype of real floating-point .*; got 'int32'"):
         testing.random_input(fft.in_structure, dtype="int32")
+    for name, call in (
+        ("structure", lambda: testing.random_input(fft)),
+        ("batch", lambda: testing.random_input(fft.in_structure, batch=(-1,))),
+        ("seed", lambda: testing.random_input(fft.in_structure, seed="a")),
+        ("dtype", lambda: testing.random_input(fft.in_structure, dtype="flot32")),
+        ("dtype", lambda: testing.tolerance(None)),
+        ("ndim", lambda: extend.axis_names(-1)),
+    ):
+        with pytest.raises((TypeError, ValueError), match=f"^`{name}` must be "):
+            call()
     with pytest.raises(ValueError, match="`meshes` must have at least one mesh"):
         testing.assert_same_on_meshes(lambda mesh: abs, [])
     with pytest.raises(TypeError, match=r"`meshes` must be meshes of `jax.make_mesh`; got \(2, 4\)"):

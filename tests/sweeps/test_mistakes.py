@@ -230,6 +230,7 @@ def test_the_name_of_an_attribute_as_values(given):
 def test_options_of_another_type(plain, given):
     """The error names the argument. A string is true for Python, and True is one."""
     fft, ones = given.fft, np.ones(4)
+    diffuse = functools.partial(plain.finite_volume.Diffusion, fft.decomposition)
     solve = functools.partial(plain.spectral.tridiagonal_solve, 0 * ones, ones, 0 * ones, ones)
     for name, error, call in (
         ("half", TypeError, lambda: plain.Fourier("no")),
@@ -248,8 +249,18 @@ def test_options_of_another_type(plain, given):
         ("fft", TypeError, lambda: plain.pde.Coriolis(None, (0.0, 0.0, 1.0))),
         ("equation", TypeError, lambda: plain.pde.PassiveScalar(fft, 0.1)),
         ("velocity", TypeError, lambda: plain.pde.CFL(velocity=1.0)),
+        ("folder", TypeError, lambda: plain.io.Checkpoints(3)),
+        ("path", TypeError, lambda: plain.io.read(3)),
+        ("path", TypeError, lambda: plain.io.write_series(3, "a.h5")),
+        ("distance", ValueError, lambda: diffuse(1.0, body=plain.finite_volume.Body(VECTOR))),
+        ("cells", TypeError, lambda: diffuse(1.0, cells=(np.ones(N, complex), None, None))),
+        ("cells", TypeError, lambda: diffuse(1.0, cells=(np.ones(N, bool), None, None))),
+        ("a", ValueError, lambda: diffuse(np.nan)),
+        ("c", ValueError, lambda: diffuse(1.0, complex(0, np.inf))),
     ):
         says(f"`{name}` must be ", error, call)
+    state, text = given.periodic.state(VECTOR), "`observe` must return numbers or arrays of numbers; got 'u'."
+    says(text, TypeError, given.stepper.rollout, state, 1, observe=lambda t, u: "u")
 
 
 @pytest.mark.parametrize("given_field", [None, "field", np.zeros((3, N, N, N + 1))], ids=["None", "text", "shape"])
