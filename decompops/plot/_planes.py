@@ -11,7 +11,7 @@ from jax import Array
 from .._common.blocks import Blocks
 from .._common.broadcast import along
 from .._common.check import check_untraced
-from .._common.host import device_array
+from .._common.host import host_array
 from .._common.ordered import from_ordered, ordered
 from .._core.layout import Field, Layout
 from .._core.structure import Structure
@@ -53,7 +53,11 @@ def reduced_plane(grid: Structure, field: Field, axis: int, weights: np.ndarray,
     blocks = grid.layout.blocks
     along = blocks.position(axis)
     padded = np.pad(weights, (0, np.shape(field)[along] - len(weights)))
-    reduced = reduce_axis(device_array(field), padded, along, reduce)
+    if isinstance(field, np.ndarray):  # JAX would cut its numbers to 32 bits if 64-bit mode is off.
+        planes = np.moveaxis(np.compress(padded != 0, host_array(field, "field"), along), along, -1).astype(float)
+        reduced = planes @ weights[weights != 0] if reduce == "sum" else getattr(planes, reduce)(-1)
+    else:
+        reduced = reduce_axis(field, padded, along, reduce)
     return Layout(grid.layout.mesh, _without(blocks, axis)).gather(reduced)
 
 

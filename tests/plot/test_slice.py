@@ -184,6 +184,20 @@ def test_dtypes(dtype):
     np.testing.assert_array_equal(image(axes), u[1].T.astype(float))
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1e300])
+def test_numpy_fields_keep_64_bits_in_32_bit_mode(scale):
+    """Small differences stay visible, and large numbers finite."""
+    u = 1e8 + np.arange(4.0 * 8 * 6).reshape(4, 8, 6) * scale
+    with jax.enable_x64(False):
+        dec = dops.Decomposition(make_mesh((2, 4)), shape=u.shape, box=dops.Box((4.0, 8.0, 6.0)), pad=True)
+        for expected, axes in (
+            (u[:, :, 2], plot.slice(dec, u, axis="z", index=2)),
+            (u.max(2), plot.projection(dec, u, axis="z", reduce="max")),
+            (u.mean(2), plot.projection(dec, u, axis="z", reduce="mean")),
+        ):
+            np.testing.assert_allclose(image(axes), expected.T, rtol=1e-15)
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_only_the_plane_is_gathered(axis, monkeypatch):
     n, gathered = 16, []
