@@ -182,7 +182,7 @@ def _index(value: Any) -> int:
 
 
 def is_one_of(value: Any, choices: Collection) -> bool:
-    """Return whether `value` is one of `choices`: equal, and of its type.
+    """Return whether `value` equals one of `choices` and has the same type.
 
     Unlike `value in choices`, this is False for arrays, which have no truth value, and for 2.0 and True as integers.
     """

@@ -311,8 +311,8 @@ class ParticleMesh(eqx.Module):
         """Gather all particles on every process.
 
         **Returns:** NumPy arrays `(n, ...)` by name, "positions" included. If there is an attribute `id`, the
-        particles are in its order (that of its first column, then of the next one); otherwise they are in the order
-            of the devices.
+        particles are in the order of its first column, then of the next one. Otherwise they are in the order of the
+        devices.
         """
         check_untraced("p", p, "gather")
         replicated = NamedSharding(self.decomposition.mesh, PartitionSpec())
