@@ -68,7 +68,8 @@ def device_array(x: Any, name: str = "x") -> Array:
     """
     if isinstance(x, Array):
         return x
-    x = host_array(x) if hasattr(x, "__array__") else x  # Also arrays of other libraries, such as pandas.
+    on_device = hasattr(x, "__jax_array__") or hasattr(x, "__cuda_array_interface__")
+    x = host_array(x) if hasattr(x, "__array__") and not on_device else x  # Also arrays of pandas, for example.
     x = fitting(x) if isinstance(x, np.ndarray | int) else x
     try:
         return jnp.asarray(x)

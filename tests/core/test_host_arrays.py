@@ -159,6 +159,30 @@ def test_no_array_of_another_library_is_cut(single):
         p.replace(id=Series())
 
 
+def test_an_array_on_devices_stays_there(plain):
+    """Arrays of other libraries tell JAX where they are. If NumPy read them first, they would be copied to the host."""
+
+    class Wrapper:
+        def __init__(self, array):
+            self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+        def __jax_array__(self):
+            return self.array
+
+        def __array__(self, dtype=None, copy=None):
+            raise AssertionError("The array was copied to the host.")
+
+    dec = plain.Decomposition(MESH, shape=SHAPE)
+    fft, x = plain.FFT3D(dec, real=True), dec.shard(SCALAR)
+    for function in (
+        fft,
+        plain.Stencil(dec, lambda h: h[..., 2:, :, :], (1, 0, 0)),
+        plain.spectral.Poisson(fft),
+        lambda u: plain.finite_volume.Diffusion(dec, u)(x),
+    ):
+        np.testing.assert_array_equal(function(Wrapper(x)), function(x))
+
+
 def test_no_coefficient_is_cut(single):
     wide = np.full(SHAPE[0], 10**10)
     with pytest.raises(ValueError, match="must hold integers that fit int32"):
