@@ -171,8 +171,10 @@ def _process(words: tuple[Any, Any], s: Array, shape: tuple[int, ...], dtype: An
     key = jax.random.wrap_key_data(jnp.stack([jnp.asarray(word) for word in words]), impl="threefry2x32")
     span = jnp.floor(s / SPAN)
     number, place = span.astype(np.int32), s / SPAN - span
-    # After n bisections, the time is in this one of 2ⁿ intervals.
-    interval = jnp.floor(place * jnp.asarray(2.0 ** np.arange(BISECTIONS + 1), dtype)).astype(np.int32)
+    # After n bisections, the time is in this one of 2ⁿ intervals. The place of a time just before zero rounds to one,
+    # which belongs to the last interval.
+    intervals = 2 ** np.arange(BISECTIONS + 1, dtype=np.int32)
+    interval = jnp.minimum(jnp.floor(place * jnp.asarray(intervals, dtype)).astype(np.int32), intervals - 1)
 
     def draw(numbers: tuple[Array, Array]) -> Array:
         span, node = numbers

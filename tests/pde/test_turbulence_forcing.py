@@ -190,6 +190,16 @@ def test_a_path_has_the_covariance_of_its_process():
         assert covariance / variance == pytest.approx(np.exp(-lag / 16), abs=0.1)
 
 
+def test_the_random_force_is_continuous():
+    """Times with rounding errors around the ends of the spans of its drawing, such as zero, have the same force."""
+    force = pde.OrnsteinUhlenbeckForcing(transform((8, 8)), jax.random.key(2), **OPTIONS)
+    still = jnp.zeros((2, *force.transform.out_layout.shape), complex)
+    times = np.array([-1e-9, -1e-17, -1e-30, 0.0, 1e-30, 1e-9]) + 32 * OPTIONS["time"] * np.arange(-1, 2)[:, None]
+    near = np.asarray(jax.jit(lambda: jax.lax.map(lambda t: force(t, still), jnp.asarray(times.ravel())))())
+    near = near.reshape(*times.shape, -1)
+    assert np.linalg.norm(near - near[:, 3:4]) < 1e-6 * np.linalg.norm(near)
+
+
 def test_derivatives_of_the_random_force():
     """JAX differentiates steps by the amplitude and by the correlation time, and maps over keys."""
     fft = transform((8, 9), (2,))
