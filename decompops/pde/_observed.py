@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .._common.check import brief
+from .._common.check import brief, check_untraced
 from ..io._storable import OF_TENSORSTORE, check_storable
 
 
@@ -62,6 +62,7 @@ class Observed:
         self._leaves = [list(values) for values in zip(*leaves)]
 
     def _on_host(self, leaf: Any) -> np.ndarray:
+        check_untraced("observe", leaf, "simulate", "`solver.rollout`")
         if not eqx.is_array_like(leaf) or jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.extended):
             raise TypeError(f"`observe` must return numbers or arrays of numbers; got {leaf!r}.")
         if self._is_saved:  # An error now saves the time until the first checkpoint.

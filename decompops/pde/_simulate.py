@@ -193,8 +193,11 @@ def simulate(
         check_untraced(name, number, "simulate", "`solver.rollout`")
         check_number(name, number)
     check_number("minutes", minutes, least=0)
-    check_untraced("u", u, "simulate", "`solver.rollout`")
+    for name, tree in (("solver", solver), ("u", u), ("args", args), ("control", control)):
+        check_untraced(name, tree, "simulate", "`solver.rollout`")
     carried = solver.start(u)
+    finite = is_finite(solver, carried)
+    check_untraced("u", finite, "simulate", "`solver.rollout`")  # Under `jax.jit`, all results are traced.
     if control is not None and isinstance(carried, History):
         methods = "`ETDRK` or `IMEXRK`" if isinstance(solver.equation, AbstractEquation) else "`IMEXRK`"
         raise TypeError(
@@ -227,7 +230,7 @@ def simulate(
                 write.write(writer, solver, position.intervals, now, state)
 
         if found is None:
-            if not is_finite(solver, carried):
+            if not finite:
                 raise ValueError(f"`u` must be finite, but it has infinities or NaNs at t = {clock.start:.6g}.")
             record(position)
         elif write is not None and position.intervals < clock.intervals:

@@ -17,6 +17,9 @@ def functions(plain, tmp_path) -> dict:
     fft = plain.FFT3D(make_mesh((2, 4)), shape=SHAPE, real=True)
     dec, pm = fft.decomposition, particles.ParticleMesh(fft.decomposition)
     solver = pde.ETDRK(pde.Burgers(fft, 0.1, components="scalar"), 0.01)
+    burgers = lambda viscosity: pde.ETDRK(pde.Burgers(fft, viscosity, components="scalar"), 0.01)
+    still = solver.equation.state(np.zeros(SHAPE))
+    run = lambda solver=solver, **options: pde.simulate(solver, still, 0.1, **options)
     points, path = np.random.default_rng(0).random((20, 3)), tmp_path / "0.zarr"
     p = pm.place(points)
     fields = {
@@ -33,6 +36,10 @@ def functions(plain, tmp_path) -> dict:
         "curves": (r"values\['u'\]", lambda u: plot.curves(np.arange(8.0), {"u": u[0, 0]})),
     }
     others = {
+        "parameters of simulate": ("solver", lambda viscosity: run(burgers(viscosity)), 0.1),
+        "args of simulate": ("args", lambda args: run(args=args), 0.1),
+        "control of simulate": ("control", lambda number: run(control=pde.CFL(number)), 0.1),
+        "simulate of known values": ("u", lambda _: run(), 0.1),
         "gather of particles": ("p", pm.gather, p),
         "check": ("p", lambda p: p.check(), p),
         "loads of particles": ("p", pm.loads, p),
@@ -47,3 +54,13 @@ def test_traced_arrays(functions):
     for name, (argument, function, x) in functions.items():
         with pytest.raises(TypeError, match=rf"^`{argument}` must not be traced, because .* got a tracer. Call"):
             jax.jit(lambda x, function=function, name=name: (function(x), pytest.fail(name)))(x)
+
+
+def test_traced_observations(plain):
+    """Outside of `jax.jit`, only the observations of a run are traced if its state is known."""
+    fft = plain.FFT(make_mesh((2,)), shape=(8, 8), real=True)
+    solver = plain.pde.ETDRK(plain.pde.Diffusion(fft, 0.1), 0.1)
+    u = solver.equation.state(np.zeros((8, 8)))
+    observe = lambda scale: plain.pde.simulate(solver, u, 0.1, observe=lambda t, u: scale * t)
+    with pytest.raises(TypeError, match=r"^`observe` must not be traced, .* use `solver\.rollout` inside"):
+        jax.jvp(observe, (0.1,), (1.0,))
