@@ -174,7 +174,8 @@ def _scales(fft: AbstractTransform, u: Array, viscosity: Number) -> TurbulenceSc
         length = _vector.length(k)
         return jnp.ones_like(length), length**2, _vector.inverse(length)
 
-    fluctuations = (1e-30, math.inf)  # All modes except the mean.
+    # All modes except the mean. The bound is far below all wavenumbers whose squares are normal numbers.
+    fluctuations = (1e3 * float(jnp.finfo(squares.dtype).tiny), math.inf)
     sums, _, _ = shell_sums(modes_of(fft), squares, fluctuations, factors=factors)
     energy, strain, long = (sums[..., i, 0] / points_of_others(fft) for i in range(3))
     nu = _vector.cast(viscosity, u)

@@ -49,7 +49,10 @@ def test_they_are_refused(name, length):
         USES[name](transform(length), jnp.asarray(wave(np.float32)))
 
 
-@pytest.mark.parametrize(("length", "dtype"), [(3e21, np.float64), (1e-19, np.float64), (1e18, np.float32)])
+@pytest.mark.parametrize(
+    ("length", "dtype"),
+    [(3e21, np.float64), (1e99, np.float64), (1e-19, np.float64), (1e18, np.float32)],
+)
 def test_what_fits_is_right(length, dtype):
     fft, f, k = transform(length), wave(dtype), 2 * np.pi / length
     tolerance = 1e-12 if dtype == np.float64 else 1e-5
@@ -57,6 +60,9 @@ def test_what_fits_is_right(length, dtype):
     assert_close(spectral.Poisson(fft)(f) * k * k, -f / 2, tolerance)
     sums = np.sum(spectral.energy_spectrum(fft, np.stack([f, f])).energy * k)
     assert_close(sums, np.mean(f**2), tolerance)
+    scales = spectral.turbulence_scales(fft, np.stack([f, f]), 0.1 * length)  # Both modes have |k| = √2 k.
+    assert_close(scales.energy, np.mean(f**2), tolerance)
+    assert_close(scales.dissipation * length, 0.4 * (2 * np.pi) ** 2 * np.mean(f**2), tolerance)
 
 
 @pytest.mark.parametrize("length", [1e-17, 1e18])
