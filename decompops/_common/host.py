@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 
 
 def native(dtype: np.dtype) -> np.dtype:
@@ -21,9 +22,15 @@ def native(dtype: np.dtype) -> np.dtype:
 def host_array(x: Any, name: str | None = None) -> np.ndarray:
     """Return `np.asarray(x)` in the byte order of the machine.
 
-    Raises `ValueError` for a masked array that hides values. With no value hidden, as most that netCDF4 reads, it is an
-    array like others. Errors call the array `name`.
+    Raises `ValueError` for a masked array that hides values, and for an array of which other processes have a part.
+    With no value hidden, as most that netCDF4 reads, a masked array is an array like others. Errors call it `name`.
     """
+    if isinstance(x, Array) and not isinstance(x, Tracer) and not (x.is_fully_addressable or x.is_fully_replicated):
+        called = "An array" if name is None else f"`{name}`"
+        raise ValueError(
+            f"{called} must be in this process as a whole, but other processes have a part of it; got {x.sharding}. "
+            "Pass what `jax.experimental.multihost_utils.process_allgather(x, tiled=True)` returns."
+        )
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         called = "A masked array" if name is None else f"`{name}`"
         raise ValueError(

@@ -56,15 +56,19 @@ def check_agreement(mesh: Mesh | AbstractMesh, array: np.ndarray, where: Any, na
     `name`. Otherwise the processes would run different programs, which would hang, abort, or continue with missing
     data.
     """
-    if isinstance(mesh, AbstractMesh):
-        return
-    mine = zlib.crc32(repr((array.shape, str(array.dtype), where)).encode())
-    others = sorted(process for process, (value,) in exchange_numbers(mesh, mine).items() if value != mine)
-    if others:
+    if others := differing(mesh, (array.shape, str(array.dtype), where)):
         raise ValueError(
             f"`array` must have the same shape and dtype on every process, and {name} must be the same; got "
             f"{array.shape}, {array.dtype}, {where!r} on process {jax.process_index()}, other values on {others}."
         )
+
+
+def differing(mesh: Mesh | AbstractMesh, facts: Any) -> list[int]:
+    """Return the processes of the mesh whose `facts` are others than those of this process. All must call this."""
+    if isinstance(mesh, AbstractMesh):
+        return []
+    mine = zlib.crc32(repr(facts).encode())
+    return sorted(process for process, (value,) in exchange_numbers(mesh, mine).items() if value != mine)
 
 
 @contextmanager

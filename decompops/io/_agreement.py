@@ -62,13 +62,13 @@ def of_each_process(number: int) -> dict[int, int]:
 
 
 def check_same(checksums: Mapping[int, int], rule: str, what: str) -> None:
-    """Raise `ValueError` if the processes have different checksums of what they are about to write.
+    """Raise `ValueError` if the processes have different checksums of what they are about to do.
 
-    `rule` says what must be the same. `what` says what this process writes.
+    `rule` says what must be the same. `what` says what this process does.
     """
     process = jax.process_index()
     if others := sorted(other for other, checksum in checksums.items() if checksum != checksums[process]):
-        raise ValueError(f"{rule}; processes {others} differ from process {process}, which writes {what}.")
+        raise ValueError(f"{rule}; processes {others} differ from process {process}, which {what}.")
 
 
 def check_writable_by_all(folder: Path) -> None:

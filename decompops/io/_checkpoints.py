@@ -142,7 +142,7 @@ class Checkpoints:
         check_untraced("tree", tree, "save")
         self.claim()
         with raised_by_all():
-            step, leaves, description = self._new(step), leaves_of(tree, structures), _as_json(description)
+            step, leaves, description = self._new(step), leaves_of("tree", tree, structures), _as_json(description)
             for name, leaf in leaves.items():
                 if isinstance(leaf.leaf, jax.ShapeDtypeStruct):
                     raise TypeError(
@@ -154,11 +154,12 @@ class Checkpoints:
                         f"`tree` must have arrays with elements; got shape {shape} for {name}. Leave it out."
                     )
         # The processes may pass different values of a number. The checkpoint gets the value of the first process.
-        same = {name: [leaf.is_sharded, {**leaf.facts, "value": None}] for name, leaf in leaves.items()}
+        agreed = {name: leaf.agreed for name, leaf in leaves.items()}
         check_same(
-            of_each_process(checksum_of_json([step, same, description])),
-            "every process must save the same `step` and `description`, and the same paths, types and shapes in `tree`",
-            f"checkpoint {step}",
+            of_each_process(checksum_of_json([step, agreed, description])),
+            "every process must save the same `step` and `description`, and the same paths, types, shapes and "
+            "shardings in `tree`",
+            f"writes checkpoint {step}",
         )
         arrays = {name: leaf.data for name, leaf in leaves.items() if not leaf.is_number}
         checksums = _checksums(arrays, {name: leaf.layout for name, leaf in leaves.items()})
@@ -308,7 +309,7 @@ class Checkpoints:
         """Read the checkpoint `where`. See `restore`."""
         known = self._facts(where)["leaves"]
         with raised_by_all():
-            leaves = leaves_of(like, structures)
+            leaves = leaves_of("like", like, structures)
             if known.keys() != leaves.keys():
                 missing, more = sorted(leaves.keys() - known.keys()), sorted(known.keys() - leaves.keys())
                 raise ValueError(
@@ -317,6 +318,11 @@ class Checkpoints:
                 )
             for name, leaf in leaves.items():
                 leaf.check(name, known[name], where)
+        check_same(
+            of_each_process(checksum_of_json({name: leaf.agreed for name, leaf in leaves.items()})),
+            "every process must pass the same types and shardings in `like`, and the same `structures`",
+            f"restores {where}",
+        )
         warn_of_other_boxes(leaves, known, where)
         arrays = self._arrays(where, {name: leaf for name, leaf in leaves.items() if not leaf.is_number}, known)
         checksums = _checksums(arrays, {name: leaves[name].stored(known[name]) for name in arrays})
@@ -355,7 +361,7 @@ def _as_json(description: Any) -> Any:
     """Return a description as a checkpoint returns it. Raises `TypeError` if JSON cannot store it."""
     try:
         return json.loads(json.dumps(description))
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # A list that holds itself raises `ValueError`.
         raise TypeError(f"`description` must have strings, Python numbers and lists; got {description!r}.") from error
 
 

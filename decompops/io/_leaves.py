@@ -46,6 +46,15 @@ class Leaf:
         return isinstance(getattr(self.leaf, "sharding", None), NamedSharding)
 
     @property
+    def agreed(self) -> list[Any]:
+        """What must be the same on every process: the sharding on a mesh, and the facts except the value of a number.
+
+        Otherwise the processes would run different programs, and wait for each other.
+        """
+        where = f"{dict(self.leaf.sharding.mesh.shape)} {self.leaf.sharding.spec}" if self.is_sharded else None
+        return [where, {**self.facts, "value": None}]
+
+    @property
     def sharding(self) -> Sharding | None:
         """The sharding that the result must have; `None` if JAX may choose its device."""
         is_free = isinstance(self.leaf, Array) and not self.leaf.committed
@@ -180,19 +189,21 @@ class Leaf:
         return array if self.sharding is None else jax.device_put(array, self.sharding)
 
 
-def leaves_of(tree: Any, structures: Any) -> dict[str, Leaf]:
-    """Return the leaves to save, with their paths as keys."""
+def leaves_of(argument: str, tree: Any, structures: Any) -> dict[str, Leaf]:
+    """Return the leaves to save or to restore, with their paths as keys. Errors call the tree `argument`."""
     if not isinstance(structures, Mapping | None):
         raise TypeError(f"`structures` must be a dictionary of structures by name; got {type(structures).__name__}.")
     structures = dict(structures or {})
     if not isinstance(tree, Mapping) or not all(isinstance(name, str) for name in tree):
-        raise TypeError(f"`tree` must be a dictionary whose keys are strings; got {type(tree).__name__}.")
+        raise TypeError(f"`{argument}` must be a dictionary whose keys are strings; got {type(tree).__name__}.")
     if not structures.keys() <= tree.keys() or not all(isinstance(s, Structure) for s in structures.values()):
         raise ValueError(f"`structures` must map some of the names {list(tree)} to a `Structure`; got {structures}.")
     leaves, names = {}, set()
     for path, leaf in jax.tree_util.tree_flatten_with_path(dict(tree))[0]:
         if (name := name_of(path)) in names:
-            raise ValueError(f"`tree` must have leaves with different paths; got two with the path {name}. Rename one.")
+            raise ValueError(
+                f"`{argument}` must have leaves with different paths; got two with the path {name}. Rename one."
+            )
         names.add(name)
         if isinstance(leaf, np.ndarray | np.generic) and not isinstance(leaf, _NUMBERS):
             leaf = host_array(leaf, name)
@@ -200,19 +211,19 @@ def leaves_of(tree: Any, structures: Any) -> dict[str, Leaf]:
             structure = structures.get(path[0].key)
             saved = leaves[name] = Leaf(leaf, structure if structure and structure.layout.holds(leaf) else None)
             if not (saved.is_number or saved.is_key):
-                check_storable("tree", name, saved.leaf.dtype, "a checkpoint", OF_TENSORSTORE, "leave it out")
+                check_storable(argument, name, saved.leaf.dtype, "a checkpoint", OF_TENSORSTORE, "leave it out")
             if not (saved.is_sharded or saved.sharding is None or saved.sharding.is_fully_addressable):
                 raise ValueError(
-                    f"`tree` must have arrays on a mesh or on a device of this process, {jax.process_index()}; got "
-                    f"{saved.sharding} for {name}. Pass another sharding."
+                    f"`{argument}` must have arrays on a mesh or on a device of this process, {jax.process_index()}; "
+                    f"got {saved.sharding} for {name}. Pass another sharding."
                 )
             mesh = saved.leaf.sharding.mesh if saved.is_sharded else None
             # orbax waits for every process, also for one that has no part of the array.
             if mesh is not None and len(owners := processes_of(mesh)) < jax.process_count():
                 raise ValueError(
-                    f"`tree` must have arrays on meshes with devices of every process; got {mesh}, with devices of the "
-                    f"processes {list(owners)}, for {name}. Choose a mesh of devices of all processes. `mpmd.reshard` "
-                    "moves arrays to it."
+                    f"`{argument}` must have arrays on meshes with devices of every process; got {mesh}, with devices "
+                    f"of the processes {list(owners)}, for {name}. Choose a mesh of devices of all processes. "
+                    "`mpmd.reshard` moves arrays to it."
                 )
     return leaves
 

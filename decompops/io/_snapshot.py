@@ -209,7 +209,7 @@ class _Writing:
             digests,
             "every process must write to the same `path`, with the same names, shapes and dtypes of `arrays` and the "
             "same options",
-            path,
+            f"writes {path}",
         )
         devices = set(mesh.devices.flat)
         for name, array in arrays.items() if len(digests) > 1 else ():

@@ -108,12 +108,12 @@ class ParticleMesh(eqx.Module):
                     raise ValueError(
                         f"`{name}` must have one row for each of {len(positions)} particles; got {array.shape}."
                     )
-        for name, array in arrays.items():
-            check_agreement(dec.mesh, array, name, "the name")
-        home = self._home
-        owners = np.asarray(home.owners(positions, dec.box_lengths))
-        counts = np.bincount(owners, minlength=home.devices)
-        capacity = slots(counts, capacity, room)
+            home = self._home
+            owners = np.asarray(home.owners(positions, dec.box_lengths))
+            counts = np.bincount(owners, minlength=home.devices)
+            capacity = slots(counts, capacity, room)
+        described = [f"{name}: {array.dtype}{list(array.shape)}" for name, array in arrays.items()]
+        check_agreement(dec.mesh, positions, (capacity, *described), "`capacity` and the attributes")
         order = np.argsort(owners, kind="stable")
         starts = np.cumsum(counts) - counts
 

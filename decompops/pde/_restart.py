@@ -119,7 +119,7 @@ def _read(
 ) -> dict[str, Any]:
     """Return a checkpoint. Raises `ValueError` if the run differs from the saved run, or if a file is damaged."""
     contents = checkpoints.contents(number)
-    _check_state(checkpoints, number, contents, leaves_of({"u": like["u"]}, {"u": structure}), description)
+    _check_state(checkpoints, number, contents, leaves_of("like", {"u": like["u"]}, {"u": structure}), description)
     known = {name: (leaf["type"], leaf["shape"]) for name, leaf in contents.items() if name.startswith("observed/")}
     intervals = contents.get("intervals", {}).get("value", 0)
     leaves = observed.like(intervals + 1, state_of(like["u"]))

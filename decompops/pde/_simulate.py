@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array
 
 from .._common.check import check_count, check_number, check_untraced
+from .._core.agreement import differing, raised_by_all_of
 from ..io import Checkpoints, Writer
 from ..io._agreement import check_writable_by_all
 from ._advance import advance, advance_controlled
@@ -175,7 +177,8 @@ def simulate(
 
     **Returns:** a `Simulation`.
 
-    **Raises:** `ValueError` or `TypeError` if an argument is invalid, or does not fit the run saved in `checkpoint`;
+    **Raises:** `ValueError` or `TypeError` on every process if an argument is invalid, if the processes pass different
+    times, or if an argument does not fit the run saved in `checkpoint`;
     `NotFinite` if a state is not finite; `StepTooShort` if `control` asks for steps that are too short; the errors of
     `decompops.io`, at the beginning if a folder cannot be written to or if another program saves in `checkpoint`.
     `NotFinite` and `StepTooShort` hold the last finite state. This state is not saved in `checkpoint`.
@@ -183,32 +186,41 @@ def simulate(
     **Warns:** if the newest checkpoint is damaged, so that the run continues from an older checkpoint; if a saved run
     continues with other options of the equation or of the integrator, such as another box or viscosity.
     """
-    if not (control is None or isinstance(control, AbstractStepControl)):
-        raise TypeError(f"`control` must be `CFL`, `ErrorControl` or None; got {control!r}.")
-    if not (write is None or isinstance(write, Snapshots)):
-        raise TypeError(f"`write` must be a `Snapshots` or None; got {write!r}.")
-    if not (callable(progress) or isinstance(progress, bool)):
-        raise TypeError(f"`progress` must be True, False or a function of (t, t_end); got {progress!r}.")
-    for name, number in (("t", t), ("t_end", t_end), *([] if interval is None else [("interval", interval)])):
-        check_untraced(name, number, "simulate", "`solver.rollout`")
-        check_number(name, number)
-    check_number("minutes", minutes, least=0)
-    for name, tree in (("solver", solver), ("u", u), ("args", args), ("control", control)):
+    times = {"t": t, "t_end": t_end, **({} if interval is None else {"interval": interval})}
+    # JAX traces a program on all processes, which then cannot exchange errors.
+    for name, tree in {**times, "solver": solver, "u": u, "args": args, "control": control}.items():
         check_untraced(name, tree, "simulate", "`solver.rollout`")
-    carried = solver.start(u)
+    mesh: Any = solver.in_structure.layout.mesh
+    with raised_by_all_of(mesh):
+        if not (control is None or isinstance(control, AbstractStepControl)):
+            raise TypeError(f"`control` must be `CFL`, `ErrorControl` or None; got {control!r}.")
+        if not (write is None or isinstance(write, Snapshots)):
+            raise TypeError(f"`write` must be a `Snapshots` or None; got {write!r}.")
+        if not (callable(progress) or isinstance(progress, bool)):
+            raise TypeError(f"`progress` must be True, False or a function of (t, t_end); got {progress!r}.")
+        for name, number in times.items():
+            check_number(name, number)
+        check_number("minutes", minutes, least=0)
+        carried = solver.start(u)
+        if control is not None and isinstance(carried, History):
+            methods = "`ETDRK` or `IMEXRK`" if isinstance(solver.equation, AbstractEquation) else "`IMEXRK`"
+            raise TypeError(
+                "`control` must be None for a multi-step method, whose steps all have the same length; got "
+                f"{control!r}. For `{type(solver.equation).__name__}`, the one-step methods are {methods}."
+            )
+        dt = float(solver.dt) if control is None else float(check_number("solver.dt", solver.dt, positive=True))
+        clock = Clock.of(float(t), float(t_end), interval, None if control is not None else dt)
+        observed = Observed(observe, mesh, is_saved=checkpoint is not None)
+    files = write and (str(write.path), write.every), checkpoint is None
+    if others := differing(mesh, (clock, dt, interval is None, type(control).__name__, observe is None, files)):
+        raise ValueError(
+            "every process must simulate with the same times and `solver.dt`, and with `observe`, `control`, `write` "
+            f"and `checkpoint` alike; processes {others} differ from process {jax.process_index()}, which simulates "
+            f"from t = {clock.start!r} to {clock.end!r} with steps of {dt!r}."
+        )
     finite = is_finite(solver, carried)
     check_untraced("u", finite, "simulate", "`solver.rollout`")  # Under `jax.jit`, all results are traced.
-    if control is not None and isinstance(carried, History):
-        methods = "`ETDRK` or `IMEXRK`" if isinstance(solver.equation, AbstractEquation) else "`IMEXRK`"
-        raise TypeError(
-            f"`control` must be None for a multi-step method, whose steps all have the same length; got {control!r}. "
-            f"For `{type(solver.equation).__name__}`, the one-step methods are {methods}."
-        )
-    dt = float(solver.dt) if control is None else float(check_number("solver.dt", solver.dt, positive=True))
-    clock = Clock.of(float(t), float(t_end), interval, None if control is not None else dt)
     position = Position(carried, 0, 0, 0.0, 0, dt)
-    mesh: Any = solver.in_structure.layout.mesh
-    observed = Observed(observe, mesh, is_saved=checkpoint is not None)
     with ExitStack() as stack:
         # A signal does not end the program before all files are complete.
         request = Request() if checkpoint is None else stack.enter_context(listening())

@@ -172,6 +172,10 @@ def disagreeing(folder: Path) -> None:
             checkpoints.restore({"u": away, "t": 0.0})
         except ValueError as error:
             say(f"ValueError: {error}")
+        try:
+            checkpoints.restore({"u": (u, U)[rank], "t": 0.0})
+        except ValueError as error:
+            say(f"ValueError: {error}")
     for suffix in (".zarr", ".h5"):
         try:
             io.write(folder / f"u{suffix}", {"u": U.astype("longdouble")}, dec)
@@ -198,6 +202,8 @@ def mistaken(folder: Path) -> None:
                 {"arrays": None},
                 {"arrays": {"u": U[1:]}},
                 {"arrays": {"u": U.astype(object)}},
+                {"arrays": {"u": np.ma.masked_array(U, mask=True)}},
+                {"units": ["m"]},
                 {"time": "late"},
                 {"space": "spectrum"},
                 {"patience": 0},
@@ -207,11 +213,13 @@ def mistaken(folder: Path) -> None:
         (partial(io.read, grid=dec), {"path": good}, {"path": folder / "u.npy"}),
         (partial(io.read, grid=dec), {"path": good}, {"path": folder / "none.h5"}),
         (partial(io.read, grid=dec), {"path": good}, {"names": "q"}),
+        (partial(io.read, grid=dec), {"path": good}, {"names": 5}),
         (io.Checkpoints, {"folder": folder / "checkpoints"}, {"keep": 0}),
         (io.Checkpoints, {"folder": folder / "checkpoints"}, {"folder": good}),
         (checkpoints.save, {"step": 2, "tree": like}, {"tree": abstract}),
         (checkpoints.save, {"step": 2, "tree": like}, {"structures": 1}),
         (checkpoints.restore, {"like": like}, {"step": 7}),
+        (checkpoints.restore, {"like": like}, {"like": [u]}),
         (checkpoints.restore, {"like": like}, {"structures": 1}),
     )
     for process in (1, 0):

@@ -212,6 +212,12 @@ def test_trees_that_do_not_fit_are_refused(tmp_path, run, plain):
     with plain.io.Checkpoints(tmp_path) as checkpoints:
         with pytest.raises(TypeError, match="`tree` must be a dictionary"):
             checkpoints.save(1, [middle])
+        with pytest.raises(TypeError, match="`like` must be a dictionary"):
+            checkpoints.restore([middle])
+        endless = []
+        endless.append(endless)
+        with pytest.raises(TypeError, match="`description` must have strings, Python numbers and lists"):
+            checkpoints.save(1, {"w": 1}, description={"a": endless})
         for empty in (np.zeros((2, 0)), jnp.zeros(0)):
             with pytest.raises(ValueError, match=r"`tree` must have arrays with elements; got shape .* for w"):
                 checkpoints.save(1, {"w": empty})

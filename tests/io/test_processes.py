@@ -32,7 +32,9 @@ def test_a_mesh_without_the_first_process(tmp_path):
     message = r"^ValueError: `grid` must have a mesh with devices of this process; got .* on process 0\.$"
     assert len(lines(ranks[0], message)) == 2, report(ranks)
     assert len(lines(ranks[1], "^written$")) == 2, report(ranks)
-    message = "refused: `tree` must have arrays on meshes with devices of every process; got .* processes .1., for u"
+    message = (
+        "refused: `(?:tree|like)` must have arrays on meshes with devices of every process; got .* processes .1., for u"
+    )
     for rank in ranks:
         found = lines(rank, "^(?:passed|refused: .*)$")
         assert [bool(re.match(message, line)) for line in found] == [True, False] * 2, report(ranks)
@@ -75,7 +77,8 @@ def test_processes_that_save_different_checkpoints_are_told_at_once(tmp_path):
             "ValueError: .*`step` must be larger than the newest checkpoint, 1; got 1",
             "TypeError: .*`tree` must have dtypes that a checkpoint stores, .* got object for a",
             "TypeError: .*`description` must have strings",
-            "ValueError: .*`tree` must have arrays on a mesh or on a device of this process, 1; got ",
+            "ValueError: .*`like` must have arrays on a mesh or on a device of this process, 1; got ",
+            rf"ValueError: every process must pass .* shardings in `like`.*; processes \[{1 - number}\] differ from ",
             "TypeError: `arrays` must have dtypes that a .zarr file stores",
             "TypeError: `arrays` must have dtypes that a .h5 file stores",
         ]
@@ -104,7 +107,7 @@ def test_a_wrong_argument_of_one_process_is_told_to_the_others(tmp_path):
     ranks = run(tmp_path, "mistaken")
     found = [lines(rank, r"^(?:\w+Error: .*|ended)$") for rank in ranks]
     attempts = len(found[0]) // 2
-    assert attempts == 24, report(ranks)
+    assert attempts == 30, report(ranks)
     for number, (one, other) in enumerate(zip(*found, strict=True)):
         wrong, told = (other, one) if number < attempts else (one, other)
         kind, _, message = wrong.partition(": ")

@@ -24,7 +24,7 @@ from decompops import mpmd
 from decompops.testing import assert_adjoint
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-from disagreement import check_bad_array_on_one_rank, check_other_shape_on_one_rank
+from disagreement import CHECKS as DISAGREEMENT_CHECKS
 from files import CHECKS as FILE_CHECKS
 from groups import CHECKS as GROUP_CHECKS, check_round_trip, make_groups
 from helpers import assert_blocks, assert_close, make_mesh, random_field, spec_of
@@ -215,8 +215,7 @@ def check_autotune() -> None:
 
 CHECKS = (
     check_shard_and_gather,
-    check_other_shape_on_one_rank,
-    check_bad_array_on_one_rank,
+    *DISAGREEMENT_CHECKS,
     check_fft,
     check_gradient,
     check_transpose,

@@ -4,7 +4,7 @@ import decompops as dops
 import jax
 import numpy as np
 import pytest
-from decompops import particles
+from decompops import particles, pde
 from jax.sharding import Mesh
 
 
@@ -20,6 +20,7 @@ def check_bad_array_on_one_rank(mesh: Mesh) -> None:
     pm, u, x = particles.ParticleMesh(dec, "cic"), np.ones((8, 8)), np.full((3, 2), 0.5)
     cases = (
         (dec.shard, u, np.ma.masked_less(u * u.cumsum(0), 2), "`array` must hide no values"),
+        (dec.shard, u, dec.shard(u), "`array` must be in this process as a whole"),
         (dec.layout().shard, u, np.ma.masked_less(u * u.cumsum(0), 2), "`array` must hide no values"),
         (pm.place, x, x[:, :1], r"`positions` must be real numbers of shape \(n, 2\)"),
         (pm.place, x, x * np.nan, "`positions` must be finite"),
@@ -32,3 +33,34 @@ def check_bad_array_on_one_rank(mesh: Mesh) -> None:
             with pytest.raises(ValueError, match=rf"^{'' if is_bad else f'process {rank} failed: '}{message}"):
                 function(bad if is_bad else good)
         function(good)
+
+
+def check_other_particles_on_one_rank(mesh: Mesh) -> None:
+    """Attributes that only one rank has would be arrays that the other ranks do not make."""
+    pm = particles.ParticleMesh(dops.Decomposition(mesh, shape=(8, 8), box=dops.Box(1.0)), "cic")
+    rank, x = jax.process_index(), np.full((3, 2), 0.5)
+    for options in ({"mq"[min(rank, 1)]: x}, {"m": x} if rank else {}, {"m": x[:, : 1 + rank]}, {"capacity": 8 + rank}):
+        with pytest.raises(ValueError, match="`capacity` and the attributes must be the same"):
+            pm.place(x, **options)
+
+
+def check_other_run_on_one_rank(mesh: Mesh) -> None:
+    """With other times, the ranks would make different numbers of steps."""
+    fft = dops.FFT(dops.Decomposition(mesh, shape=(8, 8)), real=True)
+    solver, rank = pde.ETDRK(pde.Diffusion(fft, 0.1), 0.25), jax.process_index()
+    u = solver.equation.state(fft.decomposition.shard(np.ones((8, 8))))
+    observe = [lambda t, u: t, None][min(rank, 1)]
+    for options in ({"t_end": 1.0 + rank}, {"t": -1.0 * rank}, {"interval": 0.25 * (1 + rank)}, {"observe": observe}):
+        with pytest.raises(ValueError, match=r"every process must simulate .*; processes \[.* simulates from t = "):
+            pde.simulate(solver, u, **{"t_end": 1.0, **options})
+    for name, wrong in (("t_end", "late"), ("minutes", None), ("write", "u.h5"), ("u", np.ones(3))):
+        with pytest.raises(TypeError if name != "u" else (TypeError, ValueError), match=f"`{name}` must|must be"):
+            pde.simulate(**{"solver": solver, "u": u, "t_end": 1.0, **({name: wrong} if rank else {})})
+
+
+CHECKS = (
+    check_other_shape_on_one_rank,
+    check_bad_array_on_one_rank,
+    check_other_particles_on_one_rank,
+    check_other_run_on_one_rank,
+)
