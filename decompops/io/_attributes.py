@@ -1,10 +1,12 @@
 """The attributes of a snapshot: strings, numbers, and lists of strings or numbers. All formats store them alike."""
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 from jax import Array
 
+from .._common.check import brief
 from .._common.host import host_array
 
 
@@ -21,7 +23,7 @@ def check_attributes(attributes: Any, reserved: tuple[str, ...]) -> dict[str, At
     floats. Raises `TypeError` or `ValueError` if one of the formats cannot store an attribute.
     """
     checked = {}
-    for key, value in dict(attributes or {}).items():
+    for key, value in dictionary("attributes", attributes).items():
         if not (isinstance(key, str) and key):
             raise TypeError(f"`attributes` must have names that are strings; got {key!r}.")
         if key in reserved:
@@ -29,6 +31,13 @@ def check_attributes(attributes: Any, reserved: tuple[str, ...]) -> dict[str, At
         check_text("attributes", key)
         checked[key] = _plain(key, value)
     return checked
+
+
+def dictionary(name: str, value: Any) -> dict:
+    """Return the argument `name` as a dictionary, which is empty for `None`. Raises `TypeError` for other types."""
+    if not isinstance(value, Mapping | None):
+        raise TypeError(f"`{name}` must be a dictionary; got {brief(value)}.")
+    return dict(value or {})
 
 
 def check_text(name: str, text: str) -> None:

@@ -16,7 +16,7 @@ from .._core.layout import Layout
 from .._core.structure import Space
 from .._operator.grid import GridLike, structure_of
 from .._operator.transform import AbstractTransform
-from ._attributes import Attribute, check_attributes, check_text
+from ._attributes import Attribute, check_attributes, check_text, dictionary
 from ._checksums import checksum_of_json
 
 
@@ -209,7 +209,7 @@ def _check_names(arrays: Any) -> None:
 
 
 def _check_texts(name: str, texts: Any, known: tuple[str, ...]) -> dict[str, str]:
-    texts = dict(texts or {})
+    texts = dictionary(name, texts)
     for key, text in texts.items():
         if key not in known or not isinstance(text, str):
             raise ValueError(f"`{name}` must map some of {', '.join(known)} to strings; got {text!r} for {key!r}.")
@@ -219,7 +219,7 @@ def _check_texts(name: str, texts: Any, known: tuple[str, ...]) -> dict[str, str
 
 def _number(name: str, value: Any) -> float:
     try:
-        number = float(value)
+        number = math.nan if isinstance(value, str | bytes | bool) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):

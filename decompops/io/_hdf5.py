@@ -45,6 +45,7 @@ class HDF5(AbstractFormat):
     dtypes = OF_NUMPY
 
     def check(self, path: Path, contents: Contents) -> None:
+        _h5py()  # Without h5py, every process raises the error here, before a `Writer` begins in the background.
         if ":" in path.name:
             raise ValueError(
                 f"`path` must have no colon in the name of an HDF5 file, because XDMF cannot refer to it; got "

@@ -38,15 +38,15 @@ class Part:
         return tuple(stop - start for start, stop in self.bounds)
 
 
-def parts_of(array: Array | np.ndarray, layout: Layout) -> dict[Part, Array | np.ndarray | None]:
+def parts_of(name: str, array: Array | np.ndarray, layout: Layout) -> dict[Part, Array | np.ndarray | None]:
     """Return the block of each part of an array, or `None` in place of a block that this process does not have.
 
     If several devices hold the same block, the process of the first device writes it. A NumPy array is a single part,
-    because every process has the whole array.
+    because every process has the whole array. Raises `ValueError` for an array `name` that hides values.
     """
     if not isinstance(array, Array):
         bounds = tuple((0, n) for n in _natural_shape(array.shape, layout))
-        return {Part(bounds, processes_of(layout.mesh)[0]): array}
+        return {Part(bounds, processes_of(layout.mesh)[0]): host_array(array, name)}
     blocks = {shard.device: shard.data for shard in array.addressable_shards}
     parts, seen = {}, set()
     for device, index in array.sharding.devices_indices_map(array.shape).items():

@@ -4,7 +4,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -167,9 +167,10 @@ def _read(file: AbstractFile, path: Path, grid: Any, names: Any) -> Snapshot:
 
 def chosen_names(names: Any, contents: Contents) -> tuple[str, ...]:
     """Return the names of the arrays to read. Raises `ValueError` if a snapshot has no array of a name."""
-    names = tuple(contents.variables) if names is None else (names,) if isinstance(names, str) else tuple(names)
-    if unknown := [name for name in names if name not in contents.variables]:
-        raise ValueError(f"`names` must be some of {', '.join(contents.variables)}; got {unknown[0]!r}.")
+    known, is_one = tuple(contents.variables), isinstance(names, str) or not isinstance(names, Iterable)
+    names = known if names is None else (names,) if is_one else tuple(names)
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"`names` must be some of {', '.join(known)}; got {unknown[0]!r}.")
     return names
 
 

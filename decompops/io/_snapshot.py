@@ -155,7 +155,7 @@ class _Writing:
                 raise ValueError(
                     f"`grid` must have a mesh with devices of this process; got {mesh} on process {process}."
                 )
-            self.parts = {name: parts_of(array, self.layout) for name, array in arrays.items()}
+            self.parts = {name: parts_of(f"arrays[{name!r}]", array, self.layout) for name, array in arrays.items()}
             self.chunks = {name: self._chunk(name) for name in self.parts}
         self.staging = self._begin(mesh, processes, arrays, str(path), patience)
 

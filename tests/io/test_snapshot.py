@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import shutil
 
 import decompops as dops
@@ -336,7 +337,20 @@ def test_a_damaged_file_is_refused(saved, fft, how, message):
         ),
         ({"grid": "fft"}, TypeError, "`grid` must be a transform such as `FFT3D`"),
         ({"space": "k"}, ValueError, r"`space` must be one of \('field', 'spectrum'\); got 'k'"),
-        ({"time": "now"}, ValueError, "`time` must be one finite number; got 'now'"),
+        *(
+            ({"time": wrong}, ValueError, f"`time` must be one finite number; got {wrong!r}")
+            for wrong in ("now", "1", b"1", True, math.inf, 1j)
+        ),
+        *(
+            ({name: wrong}, TypeError, f"`{name}` must be a dictionary; got ")
+            for name in ("units", "attributes")
+            for wrong in ("m", ["m"], [], 0)
+        ),
+        *(
+            ({"path": path, "arrays": {"u": np.ma.masked_array(np.ones(SHAPE), True)}}, ValueError, message)
+            for path in ("u.zarr", "u.h5")
+            for message in [r"`arrays\['u'\]` must hide no values"]
+        ),
         ({"units": {"v": "m"}}, ValueError, "`units` must map some of u to strings; got 'm' for 'v'"),
         ({"attributes": {"f": print}}, TypeError, "`attributes` must map names to strings, numbers or lists of either"),
         ({"attributes": {"box": 1}}, ValueError, "`attributes` must not use the name 'box'"),
@@ -354,8 +368,14 @@ def test_bad_arguments_write_nothing(tmp_path, plain, change, error, message):
 def test_bad_arguments_of_read(saved, fft):
     with pytest.raises(FileNotFoundError, match=r"`path` must be a snapshot; got .*none.zarr, which does not exist\."):
         io.read(saved.with_name("none.zarr"), fft)
-    with pytest.raises(ValueError, match=r"`names` must be some of .*; got 'w'"):
-        io.read(saved, fft, ["velocity", "w"])
+    for names, wrong in (
+        (["velocity", "w"], "'w'"),
+        (5, "5"),
+        ([["velocity"]], r"\['velocity'\]"),
+        (b"velocity", "118"),
+    ):
+        with pytest.raises(ValueError, match=f"`names` must be some of .*; got {wrong}"):
+            io.read(saved, fft, names)
     with pytest.raises(
         ValueError, match=r"`grid` must have the lengths of the fields in .*, \(13, 10, 9\); got \(8, 8, 8\)"
     ):

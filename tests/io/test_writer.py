@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -104,6 +105,14 @@ def test_the_writer_raises_earlier_errors(tmp_path, fft, pressure):
     with writer:
         writer.write(tmp_path / "u.zarr", {"u": u}, fft)
     np.testing.assert_array_equal(io.read(tmp_path / "u.zarr").arrays["u"], pressure)
+
+
+@pytest.mark.parametrize(("suffix", "library"), [(".zarr", "tensorstore"), (".h5", "h5py")])
+def test_a_missing_library_is_told_before_the_program_continues(tmp_path, fft, pressure, monkeypatch, suffix, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    with io.Writer() as writer, pytest.raises(ImportError, match=f"pip install {library}"):
+        writer.write(tmp_path / f"u{suffix}", {"u": pressure}, fft)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_writer_is_used_up_by_its_with_block(tmp_path, fft, pressure):
