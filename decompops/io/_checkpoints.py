@@ -196,9 +196,9 @@ class Checkpoints:
         **Raises:** `FileNotFoundError` if the checkpoint does not exist, or if another program removes it meanwhile.
         `ValueError` if it is damaged, if a different version of decompops wrote it in a different format, or if its
         arrays differ from `like` in number, shape or dtype. `ValueError` if a mesh of `like` lacks devices of a
-        process, if a spectrum was saved with other bases or modes than its structure has, or if `step` differs between
-        the processes. Damage is detected by the checksum of every array. If one process fails, every process raises an
-        error of the same type.
+        process, if a spectrum was saved with other bases or modes than its structure has, or if the processes differ in
+        `step`, in `structures`, or in the types and shardings of `like`. Damage is detected by the checksum of every
+        array. If one process fails, every process raises an error of the same type.
 
         **Warns:** if the box of a state differs from the saved one.
         """
