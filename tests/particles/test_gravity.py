@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from decompops import particles
 from scipy.integrate import solve_ivp
+from scipy.special import hyp2f1
 
 import clouds
 from helpers import assert_close, make_mesh
@@ -147,6 +148,31 @@ def test_growth_in_a_universe(matter):
     of = jax.jit(jax.value_and_grad(lambda matter: particles.Cosmology(matter).growth(0.3)))
     difference = (of(matter + 1e-6)[0] - of(matter - 1e-6)[0]) / 2e-6
     np.testing.assert_allclose(of(matter)[1], difference, rtol=1e-6)
+
+
+@pytest.mark.parametrize("matter", np.float32([0.9999, 0.31, 1e-3, 1e-6]).tolist())
+def test_growth_in_the_far_future_and_without_much_matter(matter):
+    """The growth factors and their derivatives, against hypergeometric functions."""
+
+    def exact(a, matter):
+        x = a**3 * (1 - matter) / matter
+        growth, slope = hyp2f1(1 / 3, 1, 11 / 6, -x), -6 / 11 * x * hyp2f1(4 / 3, 2, 17 / 6, -x)
+        momentum = a**1.5 * np.sqrt(matter + (1 - matter) * a**3) * (growth + slope)
+        return np.stack([a * growth, momentum]) / hyp2f1(1 / 3, 1, 11 / 6, 1 - 1 / matter)
+
+    @jax.jit
+    def found(a, matter):
+        cosmology = particles.Cosmology(matter)
+        return jnp.stack([cosmology.growth(a), cosmology.momentum_growth(a)])
+
+    a = np.array([1e-3, 0.1, 1.0, 10.0, 100.0])
+    np.testing.assert_allclose(found(a, matter), exact(a, matter), rtol=1e-6)  # Digits of the exact momentum cancel.
+    np.testing.assert_allclose(found(a, matter)[0], exact(a, matter)[0], rtol=1e-12)
+    np.testing.assert_allclose(found(a.astype(np.float32), jnp.float32(matter)), exact(a, matter), rtol=2e-6)
+    for by_a, by_matter in ((a, 0.0), (0 * a, matter * (1 - matter))):
+        slope = jax.jvp(found, (a, matter), (by_a, by_matter))[1]
+        up, down = (exact(a + eps * by_a, matter + eps * by_matter) for eps in (1e-5, -1e-5))
+        np.testing.assert_allclose(slope, (up - down) / 2e-5, rtol=1e-6, atol=1e-6)
 
 
 def test_leapfrog_agrees_with_numpy():
