@@ -203,8 +203,9 @@ class Diffusion(AbstractDerivable):
             if given is not None and (pair is None or not isinstance(given, tuple | list) or len(given) != 2):
                 rule = "None along a periodic axis" if pair is None else "None or a pair of values at the two walls"
                 raise ValueError(f"`values` must be {rule}, {name}; got {given!r}.")
-        array = lambda value: device_array(value) if isinstance(value, np.ndarray | np.generic) else value
-        number = lambda value: 0.0 if value is None else array(value)
+        plain = (bool, int, float, complex)  # Numbers of Python have no precision of their own.
+        array = lambda value, name: value if type(value) in plain else device_array(value, name)
+        number = lambda value: 0.0 if value is None else array(value, "values")
         total = _source(self, tuple(tuple(map(number, given or (None, None))) for given in values))
         if body is None:
             return total
@@ -215,7 +216,7 @@ class Diffusion(AbstractDerivable):
             body = at_centres(self.geometry, body, jnp.finfo(dtype).dtype)
         elif jnp.ndim(body):
             check_values("body", self.geometry, body)
-        term = _body_source(around, self.geometry, array(body), dtype)
+        term = _body_source(around, self.geometry, array(body, "body"), dtype)
         return aligned(total, term).astype(term.dtype) + term
 
 

@@ -228,10 +228,9 @@ def geometry_of(decomposition: Any, boundary: Any, cells: Any) -> Geometry:
     for name, n, entry in zip(names, decomposition.shape, each):
         if isinstance(entry, Cells):
             entry.stored(n)
-        elif entry is not None and jnp.shape(entry) != (n,):
+        elif entry is not None and (not hasattr(entry, "dtype") or jnp.shape(entry) != (n,)):
             raise ValueError(
-                f"`cells` must be None, `Cells`, or an array of {n} widths along {name}; got {type(entry).__name__} of "
-                f"shape {jnp.shape(entry)}."
+                f"`cells` must be None, `Cells`, or an array of {n} widths along {name}; got {brief(entry)}."
             )
         elif entry is not None and (jnp.iscomplexobj(entry) or jnp.result_type(entry) == np.bool_):
             raise TypeError(f"`cells` must be real widths along {name}; got {brief(entry)}.")

@@ -13,7 +13,7 @@ from jax.core import Tracer
 from jax.sharding import PartitionSpec
 from jaxtyping import Float, Inexact, Shaped
 
-from .._common.check import check_choice, check_count
+from .._common.check import as_number, as_tuples, check_choice, check_count
 from .._common.host import device_array
 from .._common.typed import zeros_like
 from .._core.decomposition import Decomposition
@@ -85,7 +85,7 @@ class Multigrid(AbstractDerivable):
         *,
         degree: int = 2,
         cycle: Literal["V", "W"] = "V",
-        anisotropy: Sequence[int | float] | None = None,
+        anisotropy: Any = None,
     ):
         """**Arguments:**
 
@@ -157,7 +157,8 @@ def _is_spec(x: Any) -> bool:
 
 
 def _checked(anisotropy: Any, ndim: int) -> tuple[float, ...]:
-    numbers = anisotropy if isinstance(anisotropy, Sequence) else ()
+    several = as_tuples(anisotropy)
+    numbers = tuple(map(as_number, several)) if isinstance(several, tuple) else ()
     if len(numbers) != ndim or not all(isinstance(a, int | float) and 0 < a < math.inf for a in numbers):
         raise ValueError(f"`anisotropy` must be {ndim} positive numbers, one for each axis; got {anisotropy!r}.")
     return tuple(map(float, numbers))

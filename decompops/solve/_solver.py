@@ -98,7 +98,7 @@ class AbstractSolver(AbstractOperator):
             )
         if misfit := self.operator.out_structure.misfit(self.operator.in_structure):
             raise ValueError(f"`operator` must return fields like those it takes; got {self.operator!r}: {misfit}.")
-        if not (self.preconditioner is None or callable(self.preconditioner)):
+        if isinstance(self.preconditioner, type) or not (self.preconditioner is None or callable(self.preconditioner)):
             raise TypeError(f"`preconditioner` must be a linear function of a field; got {self.preconditioner!r}.")
         if isinstance(given := self.preconditioner, AbstractTyped) and given.is_bound:  # noqa: SIM102
             if misfit := self.operator.out_structure.misfit(given.in_structure):

@@ -349,6 +349,8 @@ def test_bad_arguments(plain):
         diffusion(dec, boundary=("dirichlet", "neumann"))
     with pytest.raises(ValueError, match="`cells` must be None, `Cells`, or an array of 4 widths along x"):
         diffusion(dec, cells=(np.ones(5), None, None))
+    with pytest.raises(ValueError, match=r"or an array of 4 widths along x; got \[1, 1, 1, 1\]"):
+        diffusion(dec, cells=([1, 1, 1, 1], None, None))
     for widths in (
         np.array([1.0, 2.0, -1.0, 2.0]),
         np.array([1.0, 0.0, 1.0, 1.0]),
@@ -362,6 +364,8 @@ def test_bad_arguments(plain):
         diffusion(dec).source((1.0, 1.0), None, None)
     with pytest.raises(ValueError, match=r"`values` must be numbers or arrays of shape"):
         diffusion(dec, boundary="dirichlet").source((np.ones(7), 1.0), None, None)
+    with pytest.raises(TypeError, match="`values` must be an array of numbers; got 'one'"):
+        diffusion(dec, boundary="dirichlet").source(("one", 1.0), None, None)
 
 
 def test_a_missing_value_at_one_wall_is_zero():

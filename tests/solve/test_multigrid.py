@@ -160,7 +160,7 @@ def test_anisotropic_coefficients():
     a = np.stack([coefficient("smooth", dec.shape), 1000 * coefficient("smooth", dec.shape)])
     operator = finite_volume.Diffusion(dec, a, boundary="dirichlet")
     measured = solve.Multigrid(operator)
-    given = jax.jit(lambda operator: solve.Multigrid(operator, anisotropy=(1, 1000)))(operator)
+    given = jax.jit(lambda operator: solve.Multigrid(operator, anisotropy=np.array([1, 1000])))(operator)
     assert [level.network.decomposition.shape[0] for level in measured.levels] == [16] * len(measured.levels)
     own, inverse = dense(dec, operator), dense(dec, measured)
     assert_close(dense(dec, given), inverse)
@@ -334,7 +334,7 @@ def test_bad_coefficients(plain):
         plain.solve.Multigrid(plain.finite_volume.Diffusion(grid, 1.0, 1j))
     with pytest.raises(ValueError, match=r"`cycle` must be one of \('V', 'W'\); got 'F'"):
         plain.solve.Multigrid(plain.finite_volume.Diffusion(grid), cycle="F")
-    for bad in ((1, 2, 3), (1, 0), 2.0):
+    for bad in ((1, 2, 3), (1, 0), 2.0, np.ones(3), (1, 1j), "12"):
         with pytest.raises(ValueError, match="`anisotropy` must be 2 positive numbers"):
             plain.solve.Multigrid(plain.finite_volume.Diffusion(grid), anisotropy=bad)
     with pytest.raises(ValueError, match="`degree` must be an integer of at least one"):

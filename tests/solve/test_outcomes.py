@@ -119,6 +119,7 @@ def test_only_single_precision_is_told_to_take_double_precision(plain, dtype):
         ("CG", {"if_unconverged": "ignore"}, "`if_unconverged` must be .*; got 'ignore'"),
         ("GMRES", {"restart": 0}, "`restart` must be .*; got 0"),
         ("CG", {"preconditioner": 3}, "`preconditioner` must be a linear function .*; got 3"),
+        ("CG", {"preconditioner": solve.Multigrid}, "`preconditioner` must be a linear function .*; got <class"),
     ],
 )
 def test_bad_options(plain, name, arguments, message):
