@@ -203,7 +203,11 @@ class FNOBlock(eqx.Module):
 
     def __call__(self, v: Array) -> Array:
         total = self.spectral(v) + pointwise(self.linear, v, self.spectral.fft.decomposition.ndim)
-        return self.activation(total if self.unet is None else total + self.unet(v))
+        if self.unet is not None:
+            # With weights of half precision, the fields of the other layers stay in single precision.
+            dtype = self.unet.projection.conv.weight.dtype
+            total = total + self.unet(v.astype(dtype) if dtype.itemsize < 4 else v).astype(total.dtype)
+        return self.activation(total)
 
 
 def FNO2D(fft: FFT, *arguments: Any, **options: Any) -> FNO:

@@ -45,3 +45,15 @@ def test_gradients_of_weights(name, half, kind):
     for g, e in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         assert g.dtype == half
         np.testing.assert_allclose(np.asarray(g, float), e, atol=0.1 * np.abs(np.asarray(e)).max() + 1e-3)
+
+
+def test_ufno_with_weights_of_half_precision():
+    """The U-Nets compute in half precision, the other layers in single precision."""
+    fft = dops.FFT2D(make_mesh((2, 2)), shape=SHAPE, real=True)
+    layer = nn.UFNO(fft, 2, 2, width=2, modes=2, depth=1, unet_depth=1, dtype=np.float32, key=KEY)
+    few = jax.tree.map(lambda w: w.astype(jnp.bfloat16) if eqx.is_inexact_array(w) else w, layer)
+    u = random_field((2, *SHAPE), np.float32)
+    with jax.numpy_dtype_promotion("standard"):  # The mixture of dtypes is the user's.
+        got, expected = eqx.filter_jit(few)(u), eqx.filter_jit(layer)(u)
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, expected, atol=0.05 * np.abs(expected).max())
