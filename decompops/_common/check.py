@@ -97,7 +97,8 @@ def check_one_or_each(name: str, value: Any, ndim: int) -> tuple[int, ...]:
     Raises `ValueError` for other values.
     """
     try:
-        return check_shape(name, (value,) * ndim if isinstance(value, SupportsIndex) else value, ndim)
+        is_one = isinstance(value, SupportsIndex) and not np.ndim(value)  # Arrays have the method, too.
+        return check_shape(name, (value,) * ndim if is_one else value, ndim)
     except ValueError:
         raise ValueError(
             f"`{name}` must be one positive integer, or {_count(ndim)}positive integers{_along(ndim)}; got {value!r}."

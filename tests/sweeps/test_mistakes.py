@@ -166,6 +166,12 @@ def test_numbers_of_axes_in_any_container(plain, given, kind):
     ):
         assert jax.tree.structure(make(kind(numbers))) == jax.tree.structure(make(numbers))
         assert jax.tree.leaves(make(kind(numbers))) == jax.tree.leaves(make(numbers))
+    for make in (
+        lambda n: plain.nn.MaxPool(given.fft.decomposition, n),
+        lambda n: plain.nn.HaloConv3D(MESH, 1, 1, n, dilation=n, key=jax.random.key(0)),
+        lambda n: given.fft.replace(modes=n),
+    ):
+        assert jax.tree.structure(make(kind((3, 2, 1)))) == jax.tree.structure(make((3, 2, 1)))
 
 
 @pytest.mark.parametrize("value", [np.array(["V", "x"]), np.ones(2), ["x"], 2.5, True], ids=str)
