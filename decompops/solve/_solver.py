@@ -56,7 +56,7 @@ class AbstractSolver(AbstractOperator):
     - `preconditioner`: an operator, or another linear function of a field, that approximates the inverse of `operator`.
     - `rtol`, `atol`: the solver ends when the norm of the residual `b - operator(x)` is at most `rtol` times the norm
         of b, plus `atol`. Fields in single precision often cannot reach the default: pass 1e-4.
-    - `max_steps`: the largest number of steps.
+    - `max_steps`: the largest number of steps. Memory holds a residual for each of them.
     - `null_space`: "constants" if `operator` maps constants to zero and its results have zero mean, as on periodic
         grids and between Neumann walls. Then the mean of b is ignored, and the mean of x is zero. If the operator has a
         property `closed_parts`, this holds for the mean over the cells of each part. None for an operator
