@@ -68,7 +68,7 @@ def fitting(x: _N, name: str | None = None) -> _N:
     return x
 
 
-def device_array(x: Any, name: str = "x") -> Array:
+def device_array(x: Any, name: str | None = None) -> Array:
     """Return `jnp.asarray(x)`. `x` may have any byte order.
 
     Raises `ValueError` for integers that JAX cannot hold, and `TypeError` for what is no array. Errors call it `name`.
@@ -76,12 +76,12 @@ def device_array(x: Any, name: str = "x") -> Array:
     if isinstance(x, Array):
         return x
     on_device = hasattr(x, "__jax_array__") or hasattr(x, "__cuda_array_interface__")
-    x = host_array(x) if hasattr(x, "__array__") and not on_device else x  # Also arrays of pandas, for example.
-    x = fitting(x) if isinstance(x, np.ndarray | int) else x
+    x = host_array(x, name) if hasattr(x, "__array__") and not on_device else x  # Also arrays of pandas, for example.
+    x = fitting(x, name) if isinstance(x, np.ndarray | int) else x
     try:
         return jnp.asarray(x)
     except (TypeError, ValueError):
-        raise TypeError(f"`{name}` must be an array of numbers; got {reprlib.repr(x)}.") from None
+        raise TypeError(f"`{name or 'x'}` must be an array of numbers; got {reprlib.repr(x)}.") from None
 
 
 def dtype_of(x: Any) -> np.dtype:

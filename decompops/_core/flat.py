@@ -48,7 +48,7 @@ def _unravel(
         raise ValueError(f"`vector` must have shape ({size},), as `ravel` returned it; got {jnp.shape(vector)}.")
     spec = PartitionSpec(*batch, *blocks.spec)
     local = NamedSharding(mesh, spec).shard_shape((*lead, *blocks.shape))
-    vector = place(device_array(vector), NamedSharding(mesh, _flat(spec)))
+    vector = place(device_array(vector, "vector"), NamedSharding(mesh, _flat(spec)))
     return cleared(_in_blocks(vector, mesh, spec, local), blocks.true_shape)
 
 

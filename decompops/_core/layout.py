@@ -270,7 +270,7 @@ class Layout:
         """
         check_global(name, self.blocks.mesh_axes)
         self.check(field, name)
-        return on_mesh(device_array(field), self.mesh, self.blocks, name)
+        return on_mesh(device_array(field, name), self.mesh, self.blocks, name)
 
     def _refuse_halo(self, name: str) -> None:
         if self.blocks.has_halo:

@@ -59,7 +59,7 @@ class KickDriftKick(eqx.Module):
 
     mesh: ParticleMesh
     force: Callable[[Particles], Array]
-    times: Float[Array, " steps_plus_one"] = eqx.field(converter=device_array)
+    times: Float[Array, " steps_plus_one"] = eqx.field(converter=lambda times: device_array(times, "times"))
     cosmology: Cosmology | None = None
 
     def __check_init__(self):

@@ -188,7 +188,7 @@ class ParticleMesh(eqx.Module):
         **Raises:** `ValueError` if `density` is negative or not finite. If it is traced, `overflows` is true instead.
         `ValueError` if its shape is not that of the grid; `TypeError` if it is not real.
         """
-        density, capacity = checked(self.decomposition, device_array(density)), check_count("capacity", capacity)
+        density, capacity = checked(self.decomposition, density), check_count("capacity", capacity)
         return sampled(self._home, density, check_key("key", key), capacity, self._caller())
 
     def exchange(self, p: Particles) -> Particles:

@@ -77,12 +77,12 @@ class Particles(eqx.Module):
         for name, value in {"positions": positions, **attributes}.items():
             if value is not None and jnp.shape(value)[:1] != (slots,):
                 raise ValueError(f"`{name}` must have one row for each of {slots} slots; got {jnp.shape(value)}.")
-        new = self.positions if positions is None else device_array(positions)
+        new = self.positions if positions is None else device_array(positions, "positions")
         if new.shape != self.positions.shape or not jnp.issubdtype(new.dtype, jnp.floating):
             raise ValueError(
                 f"`positions` must be real numbers of shape {self.positions.shape}; got {new.shape} {new.dtype}."
             )
-        others = {name: device_array(value) for name, value in attributes.items()}
+        others = {name: device_array(value, name) for name, value in attributes.items()}
         return Particles(new, {**self.attributes, **others}, self.counts, self.needed, self.invalid)
 
     def check(self) -> "Particles":

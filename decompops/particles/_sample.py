@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jax.sharding import PartitionSpec
 
 from .._backend.base import Caller
+from .._common.host import device_array
 from .._common.keys import threefry
 from .._core.decomposition import Decomposition, check_field
 from .._core.rows import everywhere
@@ -20,8 +21,9 @@ from ._home import Home
 from ._particles import Particles
 
 
-def checked(decomposition: Decomposition, density: Array) -> Array:
-    """Return a density. Raises an error if it is wrong. If it is traced, its values are not known."""
+def checked(decomposition: Decomposition, density: Any) -> Array:
+    """Return a density as an array. Raises an error if it is wrong. If it is traced, its values are not known."""
+    density = device_array(density, "density")
     if not jnp.issubdtype(density.dtype, jnp.floating):
         raise TypeError(f"`density` must be real numbers; got {density.dtype}.")
     check_field("density", density, decomposition)

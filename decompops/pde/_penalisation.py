@@ -114,7 +114,7 @@ class Penalisation(AbstractProducts):
             distance = self._distance(self.products.coordinates(dtype=dtype))
             mask = self._whole((1 - jnp.tanh(2 * distance / self._thickness(distance))) / 2)
         else:
-            mask = Placed(self.products.decomposition)(device_array(self.body))
+            mask = Placed(self.products.decomposition)(device_array(self.body, "body"))
         return mask if dtype is None else mask.astype(dtype)
 
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:

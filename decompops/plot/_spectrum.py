@@ -74,7 +74,7 @@ def spectrum(
     check_fft(fft)
     drawable_structure(fft, field, real=not fft.takes_complex)
     bounds = wavenumber_bounds(transform_of_modes(fft), edges)
-    vector = device_array(field)
+    vector = device_array(field, "field")
     vector = vector if vector.ndim > fft.decomposition.ndim else vector[None]
     if kind == "energy":
         mean_k, values, _ = energy_spectrum(fft, vector, edges=bounds)

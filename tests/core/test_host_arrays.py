@@ -80,6 +80,22 @@ def test_no_entry_drops_a_mask(name):
         function(np.ma.array(x, mask=hidden))
 
 
+@pytest.mark.parametrize("value", [None, np.ma.masked_less([0.25, 0.75], 0.5)], ids=["nothing", "masked"])
+def test_errors_call_an_array_as_the_user_does(value, plain):
+    mesh = plain.particles.ParticleMesh(dec := plain.Decomposition(MESH, shape=SHAPE))
+    p = mesh.place(np.full((2, 3), 0.25), mass=np.ones(2))
+    calls = {
+        "times": lambda: plain.particles.KickDriftKick(mesh, lambda p: p.positions, value),
+        "density": lambda: mesh.sample(value, KEY, capacity=8),
+        "strengths": lambda: plain.particles.NUFFT(dec).type1(p, value),
+        "spectrum": lambda: plain.particles.NUFFT(dec).type2(p, value),
+        "b": lambda: plain.spectral.tridiagonal_solve(1.0, 2.0, 1.0, value, axis=0),
+    }
+    for name, call in calls.items():
+        with pytest.raises((TypeError, ValueError), match=f"^`{name}` must (be an array of numbers|hide no values)"):
+            call()
+
+
 def test_positions_and_files_are_not_unmasked(tmp_path):
     masked = np.ma.masked_less(np.random.default_rng(0).random((5, 3)), 0.5)
     with pytest.raises(ValueError, match=f"got {masked.mask.sum()} hidden ones"):
