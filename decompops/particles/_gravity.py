@@ -17,6 +17,7 @@ from .._operator.fft import FFT
 from .._operator.transform import AbstractTransform
 from ..spectral import AbstractSpectralOperator, _vector
 from ..spectral._modes import Components
+from ._home import home_of
 from ._mesh import ParticleMesh
 from ._modes import angles, deconvolution, spacings
 from ._particles import Particles, one_each
@@ -86,7 +87,7 @@ class Gravity(eqx.Module):
 
     def _in_program(self, p: Particles) -> tuple["Gravity", Particles]:
         """Return the arguments of a compiled program, in which `strength` is an array, so that it may change."""
-        self.mesh._home.of(p)
+        home_of(p, self.mesh._home)
         if self.mass is not None and self.mass not in p.attributes:
             raise ValueError(f"`mass` must be the name of an attribute of the particles; got {self.mass!r}.")
         if self.mass is not None:

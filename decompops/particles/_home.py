@@ -52,19 +52,6 @@ class Home(eqx.Module):
         """The sharding of arrays with one row for each slot."""
         return NamedSharding(self.decomposition.mesh, self.spec)
 
-    def of(self, p: Particles) -> "Home":
-        """Return the home itself. Raises an error unless `p` are particles on so many devices and axes."""
-        if not isinstance(p, Particles):
-            raise TypeError(f"`p` must be `Particles`, as `ParticleMesh.place` returns; got {type(p).__name__}.")
-        found, expected = (len(p.counts), p.positions.shape[1]), (self.devices, self.decomposition.ndim)
-        if found != expected:
-            told = "{} devices and {} axes"
-            raise ValueError(
-                f"`p` must be particles of this mesh, on {told.format(*expected)}; got particles on "
-                f"{told.format(*found)}. Bring them to another mesh by `gather` of the one and `place` of the other."
-            )
-        return self
-
     def placed(self, *arrays: Array) -> tuple[Array, ...]:
         """Return arrays with one row for each slot, on their devices."""
         return tuple(place(device_array(x), self.sharding) for x in arrays)
@@ -131,6 +118,23 @@ class Home(eqx.Module):
             lines.append(jnp.stack([jnp.asarray(number, dtype) for number in line]))
         scale = jnp.stack([_scale(jnp, n, length, dtype) for n, length in zip(blocks.lengths, lengths)])
         return Frame(positions, scale, jnp.stack(lines), counts[self.me()])
+
+
+def home_of(p: Any, home: Home) -> Home:
+    """Return `home`. Raises an error unless `p` are particles on so many devices and axes.
+
+    This is no method of `Home`, because Equinox takes longer to make one than this check takes.
+    """
+    if not isinstance(p, Particles):
+        raise TypeError(f"`p` must be `Particles`, as `ParticleMesh.place` returns; got {type(p).__name__}.")
+    found, expected = (len(p.counts), p.positions.shape[1]), (home.devices, len(home.periodic))
+    if found != expected:
+        told = "{} devices and {} axes"
+        raise ValueError(
+            f"`p` must be particles of this mesh, on {told.format(*expected)}; got particles on "
+            f"{told.format(*found)}. Bring them to another mesh by `gather` of the one and `place` of the other."
+        )
+    return home
 
 
 def _precise(positions: Any) -> Any:

@@ -17,6 +17,7 @@ from .._common.check import check_number
 from .._common.host import device_array
 from .._rollout.rollout import Options, check_options, roll_out
 from ._cosmology import Cosmology
+from ._home import home_of
 from ._mesh import ParticleMesh
 from ._particles import Particles
 from ._sum import in_use
@@ -143,7 +144,7 @@ class KickDriftKick(eqx.Module):
         return last.particles, results
 
     def _started(self, p: Particles) -> "_Kicked":
-        p = p.replace(velocity=in_use(self.mesh._home.of(p), p, p["velocity"]))
+        p = p.replace(velocity=in_use(home_of(p, self.mesh._home), p, p["velocity"]))
         return _Kicked(p, self._force(p))
 
     def _step(self, kicked: "_Kicked", start: Array, end: Array) -> "_Kicked":

@@ -21,7 +21,7 @@ from .._operator.transform import real_dtype
 from ._contrast import contrast, interlaced, shot_noise
 from ._deposit import deposited, read_at
 from ._exchange import exchanged, grown
-from ._home import Home
+from ._home import Home, home_of
 from ._lattice import on_lattice
 from ._load import Load
 from ._meshes import loads
@@ -199,11 +199,11 @@ class ParticleMesh(eqx.Module):
 
         The exchange is linear in the attributes, so JAX differentiates it in both modes.
         """
-        return exchanged(self._home.of(p), p, self._caller())
+        return exchanged(home_of(p, self._home), p, self._caller())
 
     def grow(self, p: Particles, capacity: int) -> Particles:
         """Return the particles with another capacity. Raises `ValueError` if it is smaller than the present one."""
-        home = self._home.of(p)
+        home = home_of(p, self._home)
         if check_count("capacity", capacity) < p.capacity:
             raise ValueError(f"`capacity` must be at least {p.capacity}, the present one; got {capacity}.")
         return grown(home, p, capacity)
@@ -226,7 +226,7 @@ class ParticleMesh(eqx.Module):
         JAX differentiates the result with respect to values and positions, in both modes and to any order that the
         window has; the transpose with respect to the values is `read`.
         """
-        return deposited(self._home.of(p), window_of(self.window), p, _values(p, values))
+        return deposited(home_of(p, self._home), window_of(self.window), p, _values(p, values))
 
     def deposit_interlaced(
         self, p: Particles, values: Shaped[Array | np.ndarray, "slots ..."] | None = None
@@ -243,7 +243,7 @@ class ParticleMesh(eqx.Module):
         Scoccimarro & Couchman, MNRAS 460 (2016).
         """
         self.check_periodic()
-        return interlaced(self._home.of(p), self.window, p, _values(p, values))
+        return interlaced(home_of(p, self._home), self.window, p, _values(p, values))
 
     def contrast(
         self, p: Particles, weights: Float[Array | np.ndarray, " slots"] | None = None
@@ -263,11 +263,11 @@ class ParticleMesh(eqx.Module):
         **Arguments:** `weights`, real numbers such as masses; by default, one for each particle.
         """
         self.check_periodic()
-        return contrast(self._home.of(p), self.window, p, _weights(p, weights))
+        return contrast(home_of(p, self._home), self.window, p, _weights(p, weights))
 
     def shot_noise(self, p: Particles, weights: Float[Array | np.ndarray, " slots"] | None = None) -> Float[Array, ""]:
         """Return the power spectrum of particles at random, in units of volume: `V Σ w² / (Σ w)²` for weights w."""
-        return shot_noise(self._home.of(p), p, _weights(p, weights))
+        return shot_noise(home_of(p, self._home), p, _weights(p, weights))
 
     def check_periodic(self) -> None:
         """Raise `ValueError` if an axis is open."""
@@ -289,7 +289,7 @@ class ParticleMesh(eqx.Module):
         """
         field = check_inexact("field", device_array(field, "field"))
         check_field("field", field, self.decomposition)
-        return read_at(self._home.of(p), window_of(self.window), p, field)
+        return read_at(home_of(p, self._home), window_of(self.window), p, field)
 
     def sum(self, p: Particles, values: Shaped[Array | np.ndarray, "slots ..."]) -> Shaped[Array, "..."]:
         """Add up the values of all particles, such as their energies. Slots without a particle do not count.
@@ -301,11 +301,11 @@ class ParticleMesh(eqx.Module):
 
         **Returns:** the sum, of shape `(*components)` and with the dtype of `jnp.sum(values)`.
         """
-        return summed(self._home.of(p), p, of_slots(p, values), self._caller())
+        return summed(home_of(p, self._home), p, of_slots(p, values), self._caller())
 
     def mean(self, p: Particles, values: Shaped[Array | np.ndarray, "slots ..."]) -> Shaped[Array, "..."]:
         """Return the mean of real or complex `values` over all particles: `sum`, divided by the number of particles."""
-        return mean(self._home.of(p), p, of_slots(p, values), self._caller())
+        return mean(home_of(p, self._home), p, of_slots(p, values), self._caller())
 
     def gather(self, p: Particles) -> dict[str, np.ndarray]:
         """Gather all particles on every process.
@@ -345,7 +345,7 @@ class ParticleMesh(eqx.Module):
         **Raises:** `ValueError` for positions of another shape, or that are not finite; `TypeError` for traced arrays.
         """
         if isinstance(p, Particles):
-            return loads(self._home.of(p), p)
+            return loads(home_of(p, self._home), p)
         return loads(self._home, self._on_host(p, "loads"))
 
     @property

@@ -152,9 +152,9 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
         parts = _vector.components(spectrum, ndim) if target else (spectrum,)
         primal, spectrum = parts[0], _vector.stack(parts, ndim) if target else spectrum
         primal = _vector.stack([primal] * source[0], ndim) if source else primal
-        jax.eval_shape(self.multiply, primal)  # Outside of the `try`, errors of `multiply` itself are raised unchanged.
+        transposed = jax.linear_transpose(self.multiply, primal)  # Errors of `multiply` itself are raised unchanged.
         try:
-            (result,) = jax.linear_transpose(self.multiply, primal)(spectrum)
+            (result,) = transposed(spectrum)
         except Exception as error:  # JAX raises errors of different types for different nonlinear functions.
             text = (
                 f"`{self.title}.multiply` must be linear for the transpose; got a function that JAX cannot transpose."
