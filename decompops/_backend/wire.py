@@ -4,7 +4,7 @@ The two 16-bit parts of a complex number are sent as one 32-bit integer, so that
 """
 
 from collections.abc import Callable
-from typing import get_args
+from typing import Any, get_args
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,9 +15,17 @@ from .._common.check import check_choice
 from .._plan.lower import Wire
 
 
-def check_wire(wire: object) -> None:
-    """Raise `ValueError` if `wire`, an option of backends, is neither `None` nor one of the narrow dtypes."""
-    check_choice("wire", wire, (None, *get_args(Wire)))
+def check_wire(backend: Any) -> None:
+    """Make the option `wire` of `backend` `None` or a name, also if it is a dtype.
+
+    Raises `ValueError` unless it is one of the narrow dtypes.
+    """
+    wire = backend.wire
+    try:
+        name = None if wire is None else jnp.dtype(wire).name
+    except (TypeError, ValueError):  # It is no dtype.
+        name = wire
+    object.__setattr__(backend, "wire", check_choice("wire", name, (None, *get_args(Wire))))
 
 
 def narrower(wire: Wire | None, dtype: np.dtype) -> Wire | None:

@@ -38,7 +38,7 @@ def check_axes(name: str, value: Any, ndim: int) -> tuple[int, ...]:
     Raises `ValueError` for an axis that is unknown or repeated.
     """
     if not isinstance(value, tuple | list | str):
-        value = tuple(value) if np.ndim(value) else (value,)
+        value = tuple(value) if _ndim(value) else (value,)
     axes = tuple(check_axis(name, axis, ndim) for axis in value)
     if len(set(axes)) < len(axes):
         raise ValueError(f"`{name}` must be different axes of the grid; got {value!r}.")
@@ -132,7 +132,7 @@ def _along(ndim: int | None) -> str:
 
 def check_key(name: str, value: Any) -> Any:
     """Return `value` if it is a key of `jax.random`. Raises `TypeError` for other values, such as a number."""
-    dtype = getattr(value, "dtype", np.dtype(object))
+    dtype = np.dtype(object) if isinstance(value, type) else getattr(value, "dtype", np.dtype(object))
     if not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or (dtype == np.uint32 and np.ndim(value))):
         number = value if isinstance(value, SupportsIndex) else 0
         raise TypeError(f"`{name}` must be a key of JAX, such as `jax.random.key({number})`; got {brief(value)}.")
@@ -141,7 +141,7 @@ def check_key(name: str, value: Any) -> Any:
 
 def brief(value: Any) -> str:
     """Return what an error prints of a value: the dtype and the shape of an array, and the `repr` of other values."""
-    if hasattr(value, "dtype") and np.ndim(value):
+    if hasattr(value, "dtype") and _ndim(value):
         return f"an array {value.dtype}[{', '.join(map(str, np.shape(value)))}]"
     return repr(value)
 
@@ -171,8 +171,13 @@ def as_number(value: Any) -> Any:
 
 def as_tuples(value: Any) -> Any:
     """Return a list, tuple or array of numbers as nested tuples, and other values as they are."""
-    several = isinstance(value, tuple | list) or np.ndim(value) > 0
+    several = isinstance(value, tuple | list) or _ndim(value) > 0
     return tuple(map(as_tuples, value)) if several else value
+
+
+def _ndim(value: Any) -> int:
+    """Return `np.ndim(value)`, but zero for classes such as `np.float32`, which have attributes of arrays."""
+    return 0 if isinstance(value, type) else np.ndim(value)
 
 
 def _index(value: Any) -> int:

@@ -176,7 +176,15 @@ def test_groups_and_batches():
         assert relative(found, np.fft.fftn(one)) < ERRORS["float16"]
 
 
-@pytest.mark.parametrize("make", [dops.XLA, dops.Native, dops.MPI, dops.CuDecomp])
-def test_bad_input(make):
-    with pytest.raises((ValueError, TypeError), match="wire"):
-        make(wire="float8")
+@pytest.mark.parametrize("name", ["XLA", "Native", "MPI", "CuDecomp"])
+def test_dtypes_instead_of_names(name, plain):
+    make = getattr(plain, name)
+    for wire in (np.float32, np.dtype(np.float32), jnp.bfloat16, jnp.dtype(jnp.bfloat16), np.float16):
+        assert make(wire=wire) == make(wire=jnp.dtype(wire).name)
+
+
+@pytest.mark.parametrize("name", ["XLA", "Native", "MPI", "CuDecomp"])
+@pytest.mark.parametrize("wire", ["float8", "float64", np.int8, 2, [2], jax.jit])
+def test_bad_input(name, wire, plain):
+    with pytest.raises(ValueError, match=r"^`wire` must be one of \(None, 'float32', 'bfloat16', 'float16'\); got "):
+        getattr(plain, name)(wire=wire)

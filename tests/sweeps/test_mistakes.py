@@ -287,3 +287,20 @@ def test_statistics_of_no_field(plain, given, given_field):
     ):
         with pytest.raises((TypeError, ValueError), match=f"^`{name}` must "):
             call(given_field)
+
+
+def test_a_class_of_numbers(plain, given):
+    """Classes such as `np.float32` have the attributes of arrays, but no values."""
+    fft, kind = given.fft, np.float32
+    for name, call in (
+        ("norm", lambda: plain.FFT3D(fft.decomposition, norm=kind)),
+        ("halo", lambda: plain.HaloExchange(fft.decomposition, kind)),
+        ("open", lambda: plain.spectral.Convolution(fft, VECTOR[0], open=kind)),
+        ("acceleration", lambda: plain.pde.Buoyancy(fft, kind)),
+        ("diffusivity", lambda: plain.pde.Diffusion(fft, kind)),
+        ("shell", lambda: plain.pde.LinearForcing(fft, 1.0, kind)),
+        ("type", lambda: plain.Cosine(kind)),
+        ("key", lambda: plain.nn.HaloConv3D(fft.decomposition, 1, 1, 3, key=np.uint32)),
+    ):
+        with pytest.raises((TypeError, ValueError), match=f"^`{name}` must "):
+            call()

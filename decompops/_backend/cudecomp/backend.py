@@ -73,7 +73,7 @@ class CuDecomp(AbstractBackend):
         if not isinstance(self.communicator, str):
             raise TypeError(f"`communicator` must be a string, the key of a communicator; got {self.communicator!r}.")
         check_counts(self, "overlap")
-        check_wire(self.wire)
+        check_wire(self)
 
     @staticmethod
     def initialize(

@@ -62,7 +62,7 @@ class MPI(AbstractBackend):
             raise TypeError(f"`communicator` must be a string, the key of a communicator; got {self.communicator!r}.")
         check_planning(self.planning)
         check_counts(self, "threads", "overlap")
-        check_wire(self.wire)
+        check_wire(self)
 
     @staticmethod
     def initialize(

@@ -54,7 +54,7 @@ class Native(AbstractBackend):
         check_planning(self.planning)
         if self.threads is not None:
             check_counts(self, "threads")
-        check_wire(self.wire)
+        check_wire(self)
 
     def problem(self) -> str | None:
         return NATIVE.problem()

@@ -52,7 +52,7 @@ class XLA(AbstractBackend):
 
     def __post_init__(self):
         check_counts(self, "overlap")
-        check_wire(self.wire)
+        check_wire(self)
 
     @property
     def differentiable_block(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
