@@ -340,7 +340,12 @@ def _plan_at(
     except NoRouteError as error:
         spec = PartitionSpec(*(given or next(filter(None, ends))))
         help = "Shard `x` over fewer mesh axes, or choose lengths that more devices divide."
-        if len(shape) == 1:
+        if given is None:  # Sharding `x` in another way would change nothing here.
+            help = (
+                "This is the default layout, because the sharding of `x` is not known. Pass an `out_sharding` with "
+                "fewer mesh axes, such as `jax.P()`."
+            )
+        elif len(shape) == 1:
             help = "Replicate an array of one axis, or stack several into one array of two axes."
         elif out_sharding is not None:
             help = "Leave out `out_sharding`, or shard `x` over fewer mesh axes."
