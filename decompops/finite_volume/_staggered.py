@@ -86,9 +86,10 @@ class Gradient(_AbstractStaggered):
     side, be it the lower or the upper one. Faces that are wholly in a body have no component either.
 
     `Divergence(dec)(Gradient(dec, a)(p))` is exactly `-Diffusion(dec, a)(p)`, with the same conditions and the same
-    body. So with `a = 1 / density`, this is the projection of a flow whose density varies. On cells of equal widths,
-    without a body and for a = 1, `Divergence.T` is exactly `-Gradient`. Otherwise `Divergence.T` is
-    `-weights * Gradient` for a = 1, with the `weights` of the gradient.
+    body. So with `a = 1 / density`, this is the projection of a flow whose density varies. For a = 1, `Divergence.T` is
+    exactly `-weights * Gradient`, with the `weights` of the gradient. On cells of equal widths, without a body and
+    without a side where p is given, this is `-Gradient`: such a side is half a width from the nearest centre, so its
+    weight is 1/2.
 
     !!! example
 

@@ -18,6 +18,8 @@ outside = np.asarray(hot.open_cells)
 assert (np.asarray(temperature)[outside] > 0).all() and not np.asarray(temperature)[~outside].any()
 assert np.asarray(temperature).max() < 1
 assert np.abs(np.asarray(divergence(around) + inflow)).max() < 1e-6 * scale
+weighted = np.asarray(gradient.weights * gradient(u))  # The weight is 1/2 at the outflow.
+np.testing.assert_allclose(divergence.T(u), -weighted, atol=1e-12 * np.abs(weighted).max())
 direction = np.asarray(np.random.default_rng(1).normal(size=a.shape)) * np.asarray(a)
 h = 1e-5
 numeric = (flux_through_wall(a + h * direction) - flux_through_wall(a - h * direction)) / (2 * h)
