@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._common.check import check_count, check_number
+from .._common.host import check_mask
 from .base import AbstractBasis, DerivativeRule, Kind, Run
 from .points import Identity
 
@@ -36,6 +37,7 @@ class Cells(AbstractBasis):
 
         **Raises:** `ValueError` if the positions do not increase from 0 to 1.
         """
+        check_mask(faces, "faces")
         try:
             positions = np.asarray(faces, np.float64)
         except (TypeError, ValueError):

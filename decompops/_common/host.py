@@ -19,23 +19,31 @@ def native(dtype: np.dtype) -> np.dtype:
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
-def host_array(x: Any, name: str | None = None) -> np.ndarray:
-    """Return `np.asarray(x)` in the byte order of the machine.
+def check_mask(x: Any, name: str | None = None) -> None:
+    """Raise `ValueError` for a masked array that hides values. Errors call the array `name`.
 
-    Raises `ValueError` for a masked array that hides values, and for an array of which other processes have a part.
-    With no value hidden, as most that netCDF4 reads, a masked array is an array like others. Errors call it `name`.
+    With no value hidden, as most that netCDF4 reads, it is an array like others.
     """
-    if isinstance(x, Array) and not isinstance(x, Tracer) and not (x.is_fully_addressable or x.is_fully_replicated):
-        called = "An array" if name is None else f"`{name}`"
-        raise ValueError(
-            f"{called} must be in this process as a whole, but other processes have a part of it; got {x.sharding}. "
-            "Pass what `jax.experimental.multihost_utils.process_allgather(x, tiled=True)` returns."
-        )
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         called = "A masked array" if name is None else f"`{name}`"
         raise ValueError(
             f"{called} must hide no values, because its mask would be lost; got {np.ma.count_masked(x)} hidden ones. "
             "Call `.filled(value)` first, with the value that they shall have."
+        )
+
+
+def host_array(x: Any, name: str | None = None) -> np.ndarray:
+    """Return `np.asarray(x)` in the byte order of the machine.
+
+    Raises `ValueError` for a masked array that hides values, and for an array of which other processes have a part.
+    Errors call it `name`.
+    """
+    check_mask(x, name)
+    if isinstance(x, Array) and not isinstance(x, Tracer) and not (x.is_fully_addressable or x.is_fully_replicated):
+        called = "An array" if name is None else f"`{name}`"
+        raise ValueError(
+            f"{called} must be in this process as a whole, but other processes have a part of it; got {x.sharding}. "
+            "Pass what `jax.experimental.multihost_utils.process_allgather(x, tiled=True)` returns."
         )
     array = np.asarray(x)
     return array if array.dtype.isnative else array.astype(native(array.dtype))
@@ -86,4 +94,5 @@ def device_array(x: Any, name: str | None = None) -> Array:
 
 def dtype_of(x: Any) -> np.dtype:
     """Return `jnp.result_type(x)`. `x` may have any byte order."""
-    return jnp.result_type(native(x.dtype) if isinstance(x, np.ndarray | np.generic) else x)
+    # JAX warns of a dtype of 64 bits without 64-bit mode, but not of an array that has it.
+    return jnp.result_type(np.empty(0, native(x.dtype)) if isinstance(x, np.ndarray | np.generic) else x)

@@ -12,7 +12,7 @@ from jax import Array
 from jaxtyping import Float
 
 from .._common.check import check_choice
-from .._common.host import device_array, dtype_of
+from .._common.host import device_array, dtype_of, fitting, host_array
 from .._core.decomposition import Decomposition
 from .._operator.halo import HaloExchange
 from .._operator.placed import Placed
@@ -82,7 +82,8 @@ def checked_body(geometry: Geometry, body: Any) -> Body | None:
     if callable(given):
         values = geometry.sampled("distance", given, jnp.zeros(()).dtype, corners=corners)
     else:
-        values = given if hasattr(given, "dtype") else np.asarray(given)
+        is_host = isinstance(given, np.ndarray) or not hasattr(given, "dtype")
+        values = fitting(host_array(given, "distance"), "distance") if is_host else given
     if (dtype := dtype_of(values)).kind in "bc":  # Booleans and complex numbers.
         raise TypeError(f"`distance` must be real, the signed distance from the surface, negative inside; got {dtype}.")
     return eqx.tree_at(lambda body: body.distance, body, Corners(values) if corners else values)

@@ -8,6 +8,7 @@ import numpy as np
 from jax import Array
 
 from .._common.check import check_axis
+from .._common.host import check_mask
 from .._core.layout import Field
 from .._core.structure import Structure
 from .._operator.grid import GridLike
@@ -95,6 +96,7 @@ def _numbers(grid: Structure, axis: int, index: Any, at: Any) -> list[int]:
     if at is not None:
         if index is not None:
             raise ValueError(f"`index` must be None if `at` is given; got {index!r} and {at!r}. Pass one of them.")
+        check_mask(at, "at")
         try:
             places = np.atleast_1d(np.asarray(at, float))
         except (TypeError, ValueError):

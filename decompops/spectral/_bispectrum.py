@@ -13,6 +13,7 @@ from jax import Array
 from jax.core import Tracer
 from jaxtyping import Shaped
 
+from .._common.host import check_mask
 from .._common.placement import place_field
 from .._common.primes import has_prime_above
 from .._common.sharding import mesh_in_context
@@ -177,6 +178,7 @@ def _checked_triangles(triangles: Any, bounds: tuple[float, ...]) -> tuple[Trian
     if triangles is None:
         found = filter(closes, itertools.combinations_with_replacement(range(shells), 3))
         return tuple(found)
+    check_mask(triangles, "triangles")
     array: Any
     try:
         array = np.asarray(triangles)

@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec
 from .._basis.base import AbstractBasis
 from .._common import compat
 from .._common.blocks import Blocks, axis_names, flat_names
+from .._common.host import check_mask
 from .._common.sharding import manual_axes, map_blocks
 from .._common.typed import batch_in_type
 from .._core.block_reduction import BlockReduction
@@ -153,6 +154,7 @@ def rounded_down(bounds: tuple[float, ...], dtype: Any) -> tuple[float, ...]:
 
 def check_edges(edges: Any) -> tuple[float, ...]:
     """Return the bounds of shells as numbers. Raises `ValueError` if they do not increase or are traced."""
+    check_mask(edges, "edges")
     try:
         bounds = np.asarray(edges, float)
     except (TypeError, ValueError):  # Traced edges raise a `TypeError`.

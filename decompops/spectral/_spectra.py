@@ -17,6 +17,7 @@ from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import aligned
 from .._common.check import check_axis
+from .._common.host import host_array
 from .._core.layout import check_global
 from .._operator.transform import AbstractTransform
 from . import _vector
@@ -150,7 +151,7 @@ def power_multipoles(
     about = check_axis("axis", axis, fft.decomposition.ndim)
     if about not in fft.transformed:
         raise ValueError(f"`axis` must be an axis that `fft` transforms; got {axis!r} and the bases {fft.bases}.")
-    numbers = np.asarray(orders)
+    numbers = host_array(orders, "orders")
     fits = numbers.ndim == 1 and numbers.size and np.issubdtype(numbers.dtype, np.integer)
     if not fits or (numbers < 0).any() or (numbers % 2).any():
         raise ValueError(f"`orders` must be one or more even integers of at least zero; got {orders!r}.")

@@ -15,7 +15,7 @@ from jaxtyping import Shaped
 from .._basis.fourier import field_dtype
 from .._common.box import Number
 from .._common.check import check_axes, check_count, check_number
-from .._common.host import device_array
+from .._common.host import device_array, host_array
 from .._core.decomposition import Decomposition
 from .._core.layout import check_global
 from .._operator.placed import Placed
@@ -237,7 +237,7 @@ def structure_functions(
     u = as_flow(fft, u)
     ndim = fft.decomposition.ndim
     along = tuple(range(ndim)) if axes is None else check_axes("axes", axes, ndim)
-    cells = np.asarray(separations)
+    cells = host_array(separations, "separations")
     if cells.ndim != 1 or not cells.size or not np.issubdtype(cells.dtype, np.integer):
         raise ValueError(f"`separations` must be one or more integers, in cells; got {separations!r}.")
     powers = tuple(check_count("orders", order) for order in orders)

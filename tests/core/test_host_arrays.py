@@ -22,6 +22,8 @@ MESH = make_mesh((2, 2))
 DEC = dops.Decomposition(MESH, shape=SHAPE, backend="native")  # Its programs compile in less time than by XLA.
 FFT, REAL = dops.FFT3D(DEC), dops.FFT3D(DEC, real=True)
 HALO, KEY = dops.HaloExchange(DEC, 1), jax.random.key(0)
+BODY = finite_volume.Body(SCALAR, "dirichlet")
+WALLS = dops.Transform(DEC, bases=(dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True)), box=dops.Box(1.0))
 STENCIL = dops.Stencil(DEC, lambda h: h[..., 2:, :, :], (1, 0, 0))
 CASES = {
     "shard": (DEC.shard, SCALAR),
@@ -52,6 +54,10 @@ CASES = {
     "layer": (nn.SpectralConv3D(REAL, 3, 2, 2, key=KEY), VECTOR),
     "coefficient": (lambda a: finite_volume.Diffusion(DEC, a)(SCALAR), SCALAR**2 + 1),
     "reaction": (lambda c: finite_volume.Diffusion(DEC, c=c)(SCALAR), SCALAR**2),
+    "distance": (lambda d: finite_volume.Diffusion(DEC, body=finite_volume.Body(d)).volumes, SCALAR),
+    "values on a body": (lambda v: finite_volume.Diffusion(DEC, body=BODY).source(None, None, None, body=v), SCALAR),
+    "mask of a body": (lambda m: pde.Penalisation(REAL, m, time=1.0, dealiasing=None).mask(), SCALAR),
+    "values at a wall": (lambda v: spectral.Helmholtz(WALLS, 1.0, "dirichlet").solution(SCALAR, v), SCALAR[0]),
     "kernel": (lambda k: spectral.Convolution(REAL, k)(SCALAR), random_field((8, 8, 8))),
     "convolution": (nn.HaloConv3D(DEC, 3, 2, 3, key=KEY), VECTOR),
 }
@@ -94,6 +100,23 @@ def test_errors_call_an_array_as_the_user_does(value, plain):
     for name, call in calls.items():
         with pytest.raises((TypeError, ValueError), match=f"^`{name}` must (be an array of numbers|hide no values)"):
             call()
+
+
+def test_no_list_drops_a_mask(plain):
+    """Lists of numbers are no fields, but may be masked arrays, too."""
+    real = plain.FFT3D(MESH, shape=SHAPE, real=True)
+    numbers = np.ma.array([0, 2, 4], mask=[0, 1, 0])
+    for name, call in {
+        "edges": lambda: plain.spectral.power_spectrum(real, SCALAR, edges=numbers),
+        "orders": lambda: plain.spectral.power_multipoles(real, SCALAR, axis="z", orders=numbers),
+        "triangles": lambda: plain.spectral.bispectrum(real, SCALAR, [0.5, 1.5, 2.5], triangles=numbers[None] // 4),
+        "separations": lambda: plain.spectral.structure_functions(real, VECTOR, separations=numbers),
+        "faces": lambda: plain.Cells(numbers / 4),
+        "at": lambda: plain.plot.slice(real, SCALAR, "z", at=numbers),
+    }.items():
+        with pytest.raises(ValueError, match=f"^`{name}` must hide no values, because its mask would be lost; got 1 "):
+            call()
+    np.testing.assert_array_equal(plain.Cells(np.ma.array([0, 0.5, 1])).faces, (0, 0.5, 1))
 
 
 def test_positions_and_files_are_not_unmasked(tmp_path):
