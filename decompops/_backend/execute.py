@@ -20,6 +20,10 @@ from .wire import narrower, send_narrow
 from .xla.backend import assembled, run_stage
 
 
+# So many devices, or fewer, exchange the numbers of a reduction all at once.
+AT_ONCE = 8
+
+
 def run_on_block(call: Call, block: Array) -> Array:
     """Apply the plan of `call` to one block, inside a `shard_map` over the mesh."""
     fields = math.prod(block.shape[: -call.plan.source.ndim]) if call.backend.overlap > 1 else 1
@@ -50,8 +54,9 @@ def _run(segment: Segment, block: Array, call: Call) -> Array:
 def _reduced(stage: Reduce, block: Array, call: Call) -> Array:
     """Reduce a block to one number, or copy a number into each cell of a block.
 
-    Each device reduces its own cells. With kernels, every device then gets the numbers of all devices along one grid
-    axis after the other, and reduces them in the order of the devices. So the result is the same to the last bit.
+    Each device reduces its own cells. With kernels, every device then gets the numbers of all devices, and reduces them
+    in the order of the devices. So the result is the same to the last bit. Many devices exchange numbers along one grid
+    axis after the other.
     """
     cells = stage.before
     if stage.transposed:
@@ -66,8 +71,11 @@ def _reduced(stage: Reduce, block: Array, call: Call) -> Array:
         largest = stage.to == "max"
         number = ordered(extreme_or_nan(block, grid, largest=largest, keepdims=True), largest=largest)
     if call.backend.moves_rows:
-        for entry in reversed(entries):
-            group = Group(call.plan.name, call.mesh, entry_names(entry), call.backend, call.caller)
+        groups = [entry_names(entry) for entry in entries]
+        if len(groups) > 1 and math.prod(cells.parts) <= AT_ONCE:
+            groups = [tuple(flat_names(entries))]
+        for names in reversed(groups):
+            group = Group(call.plan.name, call.mesh, names, call.backend, call.caller)
             number = reduce(rows_of_all(group, number, run_on_block), axis=0)
     elif entries:
         number = across(number, tuple(flat_names(entries)))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decompops._backend import execute
 from decompops.tools.hlo import collectives
 from jax.sharding import PartitionSpec as P
 
@@ -207,6 +208,18 @@ def test_nothing_but_an_all_reduce_in_each_group(kind, backend):
         mean = jax.shard_map(dec.mean, in_specs=P("c"), out_specs=P("c"), axis_names={"c"})
         assert_close(jax.jit(mean)(x), u.mean((1, 2, 3)))
         assert_close(jax.jit(jax.vmap(dec.mean))(x), u.mean((1, 2, 3)))
+
+
+@pytest.mark.parametrize(("at_once", "exchanges"), [(8, 1), (7, 2)])
+def test_few_devices_exchange_all_numbers_at_once(at_once, exchanges, monkeypatch):
+    monkeypatch.setattr(execute, "AT_ONCE", at_once)
+    dec = dops.Decomposition(make_mesh((4, 2)), shape=(8, 6, at_once), backend="native")
+    u = random_field(dec.shape)
+    x = dec.shard(u)
+    program = jax.jit(lambda x: dec.sum(x)).lower(x).compile()
+    assert program.as_text().count(" custom-call(") == exchanges
+    assert_close(program(x), u.sum())
+    assert float(dec.max(x)) == u.max()
 
 
 @BACKENDS
