@@ -12,6 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
+from jax.sharding import AbstractMesh, Mesh
+
+from .agreement import check_agreement, check_same_array, raised_by_all_of
+from .sharding import ambient_devices
 
 
 def native(dtype: np.dtype) -> np.dtype:
@@ -79,17 +83,31 @@ def fitting(x: _N, name: str | None = None) -> _N:
 def device_array(x: Any, name: str | None = None) -> Array:
     """Return `jnp.asarray(x)`. `x` may have any byte order.
 
-    Raises `ValueError` for integers that JAX cannot hold, and `TypeError` for what is no array. Errors call it `name`.
+    Raises `ValueError` for integers that JAX cannot hold, `TypeError` for what is no array, and `ValueError` if
+    processes would put other numbers onto the mesh of `jax.set_mesh`. Errors call it `name`.
     """
     if isinstance(x, Array):
         return x
     on_device = hasattr(x, "__jax_array__") or hasattr(x, "__cuda_array_interface__")
     x = host_array(x, name) if hasattr(x, "__array__") and not on_device else x  # Also arrays of pandas, for example.
     x = fitting(x, name) if isinstance(x, np.ndarray | int) else x
+    if isinstance(x, np.ndarray) and (mesh := ambient_devices()) is not None and not mesh.empty:
+        check_same_array(mesh, x, name or "x")
     try:
         return jnp.asarray(x)
     except (TypeError, ValueError):
         raise TypeError(f"`{name or 'x'}` must be an array of numbers; got {reprlib.repr(x)}.") from None
+
+
+def agreed_array(mesh: Mesh | AbstractMesh, array: Any, where: Any, name: str) -> np.ndarray:
+    """Return an array on the host, in a dtype that JAX has.
+
+    Raises `ValueError` on every process if one of them refuses its array, or for the reasons of `check_agreement`.
+    """
+    with raised_by_all_of(mesh):
+        array = fitting(host_array(array, "array"), "array")
+    check_agreement(mesh, array, where, name)
+    return array
 
 
 def dtype_of(x: Any) -> np.dtype:

@@ -17,8 +17,9 @@ from jax.errors import ConcretizationTypeError
 from jax.extend.core import concrete_or_error
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from .agreement import check_same_array
 from .blocks import BatchEntry, Blocks, batch_spec, entry_names, spec_entry
-from .sharding import array_spec, axes_of_kind, entries_of, explicit_spec, manual_axes, mesh_in_context
+from .sharding import array_spec, axes_of_kind, entries_of, explicit_spec, is_eager, manual_axes, mesh_in_context
 
 
 def place_field(x: Array, mesh: Mesh | AbstractMesh, blocks: Blocks, batch: tuple[BatchEntry, ...]) -> Array:
@@ -55,9 +56,11 @@ def on_mesh(x: Array, mesh: Mesh | AbstractMesh, blocks: Blocks, name: str) -> A
     """Return `x`, a field with or without padding. If it lies on one device of `mesh`, for example, it is moved.
 
     Nothing else changes: a field that is sharded in another way stays so. Raises `ValueError` for an array on other
-    devices.
+    devices, and for arrays that each process has for itself and that differ.
     """
-    if manual_axes() or not is_elsewhere(value := known(x), mesh):
+    is_of_process = not isinstance(x, Tracer) and isinstance(mesh, Mesh) and mesh.is_multi_process
+    is_of_process = is_of_process and x.is_fully_addressable
+    if manual_axes() or not (is_elsewhere(value := known(x), mesh) or is_of_process):
         return x
     refuse_other_devices(value, mesh, PartitionSpec(), name)
     grid = x.shape[x.ndim - blocks.ndim :]
@@ -164,7 +167,7 @@ def _retyped(x: Array) -> Array:
     own, context = jax.typeof(x).sharding, jax.sharding.get_abstract_mesh()
     if isinstance(x, Tracer) or context.empty or own.mesh.empty or own.mesh == context:
         return x
-    if not isinstance(jnp.zeros(()), Tracer):  # The call is eager, so `_put` may name the devices.
+    if is_eager():  # So `_put` may name the devices.
         return x
     return jax.sharding.reshard(x, NamedSharding(context, explicit_spec(context, own.spec)))
 
@@ -183,7 +186,22 @@ def _put(x: Array, mesh: Mesh | AbstractMesh, entries: tuple[BatchEntry, ...]) -
     )
     if same_type and x.sharding.is_equivalent_to(sharding, x.ndim):
         return x
-    return jax.device_put(_cut_without_a_program(x, sharding), sharding)
+    return put(_cut_without_a_program(x, sharding), sharding)
+
+
+def put(x: Any, sharding: NamedSharding) -> Any:
+    """Return `jax.device_put(x, sharding)`. Raises `ValueError` if processes pass other arrays of their own.
+
+    The weights of a gradient may be `None`.
+    """
+    is_here = isinstance(x, Array) and not isinstance(x, Tracer) and x.is_fully_addressable
+    # NumPy knows neither weak types nor keys of random numbers.
+    is_plain = is_here and not (x.weak_type or jnp.issubdtype(x.dtype, jax.dtypes.extended))
+    if sharding.is_fully_addressable or not (is_plain or isinstance(x, np.ndarray)) or not is_eager():
+        return jax.device_put(x, sharding)
+    whole = np.asarray(x)
+    check_same_array(sharding.mesh, whole, "x")
+    return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index], dtype=whole.dtype)
 
 
 def _cut_without_a_program(x: Array, sharding: NamedSharding) -> Array | np.ndarray:

@@ -38,7 +38,7 @@ def mesh_in_context(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
             "operator inside `jax.set_mesh(mesh)` with its own mesh."
         )
     # The operator's own devices are kept if they are known, because their order says which device holds which block.
-    devices = mesh if isinstance(mesh, Mesh) else _ambient_devices()
+    devices = mesh if isinstance(mesh, Mesh) else ambient_devices()
     if devices is None or dict(devices.shape) != dict(context.shape):
         return context
     return mesh_like(context, devices.devices, devices.axis_names)
@@ -94,7 +94,7 @@ def no_ambient_mesh(unless: Mesh | None = None) -> Iterator[None]:
 
     Raises `ValueError` for an ambient mesh inside JAX's transformations, where JAX does not allow changing it.
     """
-    context, ambient = jax.sharding.get_abstract_mesh(), _ambient_devices()
+    context, ambient = jax.sharding.get_abstract_mesh(), ambient_devices()
     is_kept = unless is not None and (ambient is None or {*ambient.devices.flat} == {*unless.devices.flat})
     if context.empty or is_kept:
         yield
@@ -199,9 +199,14 @@ def on_devices_of(mesh: Mesh | AbstractMesh, x: Array) -> Array:
     There, `map_blocks` names a mesh without devices. So JAX learns the devices of a program from its sharded inputs.
     """
     own = mesh_in_context(mesh)
-    if own == mesh or isinstance(x, Tracer) or isinstance(jnp.zeros(()), Tracer):
+    if own == mesh or isinstance(x, Tracer) or not is_eager():
         return x
     return jax.device_put(x, NamedSharding(mesh_with_devices(own, x), PartitionSpec()))
+
+
+def is_eager() -> bool:
+    """Return False while JAX traces a program, also for arrays with values."""
+    return not isinstance(jnp.zeros(()), Tracer)
 
 
 def manual_axes() -> set[str]:
@@ -224,7 +229,8 @@ def axes_of_kind(mesh: Mesh | AbstractMesh, kind: AxisType) -> set[str]:
     return {name for name, own in zip(mesh.axis_names, mesh.axis_types) if own == kind}
 
 
-def _ambient_devices() -> Mesh | None:
+def ambient_devices() -> Mesh | None:
+    """Return the mesh of `jax.set_mesh`, which is empty if none is set. Return `None` while JAX traces."""
     try:
         return jax.sharding.get_mesh()
     except ValueError:  # During tracing, JAX knows only the abstract mesh.

@@ -23,9 +23,9 @@ from .._common.blocks import (
 )
 from .._common.box import Box, Number, check_box
 from .._common.check import check_axis, check_flag, check_order, check_shape, check_untraced
+from .._common.host import agreed_array
 from .._common.placement import is_placed
 from .._common.sharding import manual_axes
-from .agreement import agreed_array
 from .config import working_backend
 from .layout import Field, Layout
 from .mesh_axes import check_mesh, check_mesh_axes, meshes_that_divide

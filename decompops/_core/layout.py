@@ -14,12 +14,11 @@ from .._backend.base import AbstractBackend
 from .._common.blocks import Blocks, axis_names, batch_spec
 from .._common.box import Box
 from .._common.check import check_untraced
-from .._common.host import device_array, host_array
+from .._common.host import agreed_array, device_array, host_array
 from .._common.placement import on_mesh
 from .._common.sharding import manual_axes, mesh_with_devices, no_ambient_mesh
 from .._common.typed import whole_along
 from . import reductions as reductions
-from .agreement import agreed_array
 from .block_reduction import BlockReduction, block_reduction
 from .flat import ravel
 

@@ -13,8 +13,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
+from .._common import agreement
 from .._common.ownership import check_writable
-from .._core import agreement
 from .._operator.transform import AbstractTransform
 from ._contents import Damaged
 

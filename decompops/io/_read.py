@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from .._common.box import Box
-from .._core.agreement import exchange_numbers
+from .._common.agreement import exchange_numbers
 from .._core.expansion import Expansion, Mismatch
 from .._core.layout import Layout
 from .._operator.grid import GridLike, structure_of

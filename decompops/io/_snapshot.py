@@ -13,9 +13,9 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
+from .._common.agreement import exchange_numbers
 from .._common.check import check_number, check_untraced
 from .._common.ownership import new_identity
-from .._core.agreement import exchange_numbers
 from .._core.structure import Space
 from .._operator.grid import GridLike
 from ._agreement import check_same, raised_by_all_of

@@ -12,9 +12,9 @@ from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from .._common.agreement import raised_by_all_of
 from .._common.check import check_untraced
 from .._common.host import fitting, host_array
-from .._core.agreement import raised_by_all_of
 from .._core.structure import Structure
 from ._array import MpmdArray
 from ._batches import agreed_threshold, batches, check_threshold

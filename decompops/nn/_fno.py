@@ -15,6 +15,7 @@ from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._common.broadcast import along
 from .._common.check import as_number, check_count, check_flag, check_key, is_one_of
+from .._common.placement import put
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped
 from .._operator.fft import FFT
@@ -168,7 +169,7 @@ class FNO(AbstractTyped):
                 return part.replace(fft=fft)
             if isinstance(part, UNet):
                 return part.replace(decomposition=fft.decomposition)
-            return jax.device_put(part, everywhere) if eqx.is_array(part) else part
+            return put(part, everywhere) if eqx.is_array(part) else part
 
         return jax.tree.map(move, self, is_leaf=lambda part: isinstance(part, SpectralConv | UNet))
 

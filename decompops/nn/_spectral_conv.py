@@ -17,7 +17,7 @@ from jaxtyping import Float, Inexact, Key, Shaped, UInt32
 
 from .._basis.fourier import field_dtype
 from .._common.check import check_count, check_key, check_up_to
-from .._common.placement import place
+from .._common.placement import place, put
 from .._common.remember import remembered
 from .._core.layout import Layout
 from .._core.structure import Structure
@@ -198,7 +198,7 @@ class SpectralConv(AbstractTyped):
         # A gradient, or what is left of a layer without its arrays, may have `None` as its weight.
         replaced = functools.partial(eqx.tree_at, is_leaf=lambda part: part is None)
         there = replaced(lambda layer: layer.fft, self, fft)
-        weight = jax.device_put(self.weight, there.weight_layout.sharding)
+        weight = put(self.weight, there.weight_layout.sharding)
         return replaced(lambda layer: layer.weight, there, weight)
 
 

@@ -14,6 +14,7 @@ from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._common.check import check_count, check_key
 from .._common.host import device_array
+from .._common.placement import put
 from .._core.decomposition import Decomposition
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped
@@ -164,7 +165,7 @@ class UNet(AbstractTyped):
         def move(part: Any) -> Any:
             if isinstance(part, Decomposition):
                 return moved[part.shape]
-            return jax.device_put(part, everywhere) if eqx.is_array(part) else part
+            return put(part, everywhere) if eqx.is_array(part) else part
 
         return jax.tree.map(move, self, is_leaf=lambda part: isinstance(part, Decomposition))
 

@@ -12,9 +12,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._backend.base import Caller
+from .._common.agreement import check_agreement, raised_by_all_of
 from .._common.check import check_count, check_flag, check_inexact, check_key, check_number, check_untraced
 from .._common.host import device_array, fitting, host_array
-from .._core.agreement import check_agreement, raised_by_all_of
 from .._core.decomposition import Decomposition, check_field
 from .._core.window import Window
 from .._operator.transform import real_dtype

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from .._core.agreement import exchange_numbers
+from .._common.agreement import exchange_numbers
 from .._core.structure import Structure
 from ..io import Checkpoints, Writer
 from ._clock import Clock, Position

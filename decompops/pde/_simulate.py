@@ -11,8 +11,8 @@ import jax
 import numpy as np
 from jax import Array
 
+from .._common.agreement import differing, raised_by_all_of
 from .._common.check import check_count, check_number, check_untraced
-from .._core.agreement import differing, raised_by_all_of
 from ..io import Checkpoints, Writer
 from ..io._agreement import check_writable_by_all
 from ._advance import advance, advance_controlled

@@ -58,8 +58,23 @@ def check_other_run_on_one_rank(mesh: Mesh) -> None:
             pde.simulate(**{"solver": solver, "u": u, "t_end": 1.0, **({name: wrong} if rank else {})})
 
 
+def check_other_numpy_array_on_one_rank(mesh: Mesh) -> None:
+    """Functions that shard a NumPy array need the same array on each process. NaN then equals NaN."""
+    fft = dops.FFT(dops.Decomposition(mesh, shape=(8, 8)), real=True)
+    dec, u, rank = fft.decomposition, np.ones((8, 8)), jax.process_index()
+    for ambient in (mesh, Mesh(np.empty((), object), ())):
+        with jax.set_mesh(ambient):
+            _, unravel = dec.ravel(dec.shard(u))
+            for function, same in ((fft, u), (dec.norm, u), (unravel, u.ravel())):
+                for other in (same * (1 + rank), np.stack([same] * (1 + rank)))[: same.ndim]:
+                    with pytest.raises(ValueError, match=r"^`\w+` must be the same array on every process"):
+                        function(other)
+                assert np.isnan(function(same * np.nan).addressable_shards[0].data).any()
+
+
 CHECKS = (
     check_other_shape_on_one_rank,
+    check_other_numpy_array_on_one_rank,
     check_bad_array_on_one_rank,
     check_other_particles_on_one_rank,
     check_other_run_on_one_rank,

@@ -10,8 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from .._common.host import fitting, host_array
-from .._common.sharding import no_ambient_mesh
+from .sharding import is_eager, manual_axes, no_ambient_mesh
 
 
 # If a process raises an error of one of these types, all processes raise an error of this type. For an error of
@@ -38,15 +37,20 @@ def exchange_numbers(mesh: Mesh, *numbers: int) -> dict[int, tuple[int, ...]]:
     return {device.process_index: tuple(values) for device, values in zip(mesh.devices.flat, gathered)}
 
 
-def agreed_array(mesh: Mesh | AbstractMesh, array: Any, where: Any, name: str) -> np.ndarray:
-    """Return an array on the host, in a dtype that JAX has.
+def check_same_array(mesh: Mesh | AbstractMesh, array: np.ndarray, name: str) -> None:
+    """Raise `ValueError` on every process of the mesh if the processes have other arrays. Errors call them `name`.
 
-    Raises `ValueError` on every process if one of them refuses its array, or for the reasons of `check_agreement`.
+    JAX compares them only outside of `jax.set_mesh`, takes NaNs for different, and aborts at different shapes. While
+    JAX traces, the processes cannot communicate, and nothing is compared.
     """
-    with raised_by_all_of(mesh):
-        array = fitting(host_array(array, "array"), "array")
-    check_agreement(mesh, array, where, name)
-    return array
+    if jax.process_count() == 1 or manual_axes() or not is_eager():
+        return
+    if others := differing(mesh, (array.shape, str(array.dtype), zlib.crc32(array.tobytes()))):
+        raise ValueError(
+            f"`{name}` must be the same array on every process, because it is not sharded; got {array.dtype}"
+            f"{array.shape} on process {jax.process_index()}, another array on {others}. Shard a field by "
+            "`Decomposition.shard` first: each process then keeps only its own blocks."
+        )
 
 
 def check_agreement(mesh: Mesh | AbstractMesh, array: np.ndarray, where: Any, name: str) -> None:
