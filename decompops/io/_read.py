@@ -14,9 +14,10 @@ from typing import Any, cast
 import jax
 import numpy as np
 from jax import Array
+from jax.sharding import Mesh
 
+from .._common.agreement import differing, exchange_numbers
 from .._common.box import Box
-from .._common.agreement import exchange_numbers
 from .._core.expansion import Expansion, Mismatch
 from .._core.layout import Layout
 from .._operator.grid import GridLike, structure_of
@@ -82,10 +83,10 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
     become 32-bit arrays on devices; an array with larger integers raises `ValueError`.
 
     **Raises:** `FileNotFoundError` if the snapshot does not exist. `ValueError` if the file is damaged, if it is not a
-    snapshot, if a different version of decompops wrote it in a different format, or if `grid` or `names` do not fit the
-    file. `grid` does not fit spectra of other bases or modes. Every process of the mesh of `grid` then raises an error
-    of the same type. `RuntimeError` if other snapshots replaced the file so
-    often that it could not be read. `MemoryError` if an array does not fit into the memory.
+    snapshot, if a different version of decompops wrote it in a different format, if `grid` or `names` do not fit the
+    file, or if processes pass other `names` or layouts. `grid` does not fit spectra of other bases or modes. Every
+    process of the mesh of `grid` then raises an error of the same type. `RuntimeError` if other snapshots replaced the
+    file so often that it could not be read. `MemoryError` if an array does not fit into the memory.
 
     **Warns:** if the box of `grid` differs from the box of the file.
     """
@@ -97,6 +98,7 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
         states = {0: (state, checksum)} if mesh is None else exchange_numbers(mesh, state, checksum)
         kinds = {state for state, _ in states.values()}
         if kinds == {READ} and len(set(states.values())) == 1 and snapshot is not None:
+            _check_same(mesh, snapshot.arrays)
             _warn_of_another_box(path, snapshot.box, None if grid is None else structure_of(grid).layout.box)
             return snapshot
         if FAILED in kinds and REPLACED not in kinds:
@@ -107,6 +109,16 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
     raise error or RuntimeError(
         f"`path` must stay the same while it is read, but other snapshots have replaced {path} {ATTEMPTS} times."
     )
+
+
+def _check_same(mesh: Mesh | None, arrays: dict[str, Any]) -> None:
+    """Raise `ValueError` on every process if the processes have read other arrays, or to other places."""
+    places = {name: str(array.sharding.spec) for name, array in sorted(arrays.items())} if mesh is not None else {}
+    if mesh is not None and (others := differing(mesh, places)):
+        raise ValueError(
+            f"`names` and `grid` must be the same on every process; got {places} on process {jax.process_index()}, "
+            f"others on {others}."
+        )
 
 
 def _warn_of_another_box(path: Path, saved: Box | None, own: Box | None) -> None:

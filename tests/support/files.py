@@ -38,6 +38,10 @@ def check_snapshots(folder: Path) -> None:
         with pytest.raises(ValueError, match="`arrays` must lie on the devices of `grid`"):
             io.write(path, {"u": here}, fft)
         assert io.read(path).time == 2
+        other_places = (path, [fft, fft.decomposition.layout("x")][min(jax.process_index(), 1)])
+        for arguments in ((path, fft, "uv"[min(jax.process_index(), 1)]), other_places):
+            with pytest.raises(ValueError, match=r"`names` and `grid` must be the same on every process; got \{.*P\("):
+                io.read(*arguments)
     if jax.process_index() == 0:  # The first process removes its temporary folder after the others have gone on.
         assert not list(folder.glob(".*"))
 
