@@ -1,12 +1,14 @@
 """Combines arrays of several groups into one array."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from .._common.agreement import differing, raised_by_all_of
 from .._common.check import as_number
 from ._array import MpmdArray
 from ._mesh import check_movable, names_in, without_axis, without_context
@@ -20,7 +22,7 @@ def logically_stacked(
     array_axis: int = 0,
     strict: bool = False,
 ) -> jax.Array:
-    """Stack the arrays of all groups along a new axis, without moving data.
+    """Stack the arrays of all groups along a new axis, without moving data. All processes of `mesh` must call this.
 
     **Arguments:**
 
@@ -36,8 +38,25 @@ def logically_stacked(
     `axis_name` along the new axis.
 
     **Raises:** `ValueError` for an unknown axis, missing devices, and arrays that do not have the same sharding on all
-    groups of `mesh`. `TypeError` for an argument of the wrong type, and for random keys.
+    groups of `mesh`. `TypeError` for an argument of the wrong type, and for random keys. Every process of `mesh` then
+    raises an error of the same type.
     """
+    with raised_by_all_of(mesh):
+        shape, sharding, blocks = _parts(array, mesh, axis_name, array_axis, strict)
+    dtype = _local_arrays(array)[0].dtype
+    if others := differing(mesh, (shape, str(dtype), str(sharding.spec))):
+        raise ValueError(
+            f"`array` must have the same shape, dtype and sharding on every process, and `array_axis` must be the "
+            f"same; got a result {dtype}{shape} with {sharding.spec} on process {jax.process_index()}, another one on "
+            f"{others}."
+        )
+    return jax.make_array_from_single_device_arrays(shape, sharding, blocks)
+
+
+def _parts(
+    array: Any, mesh: Mesh, axis_name: str, array_axis: int, strict: bool
+) -> tuple[tuple[int, ...], NamedSharding, list[jax.Array]]:
+    """Return the shape and the sharding of the stacked array, and its blocks in this process."""
     if not isinstance(mesh, Mesh):
         raise TypeError(f"`mesh` must be a jax.sharding.Mesh; got {type(mesh).__name__}.")
     if axis_name not in mesh.axis_names:
@@ -87,7 +106,7 @@ def logically_stacked(
     if set(blocks) != set(wanted):
         missing = sorted(device.id for device in set(wanted) - set(blocks))
         raise ValueError(f"`array` must cover all devices of `mesh` in this process; got no data on devices {missing}.")
-    return jax.make_array_from_single_device_arrays(shape, sharding, [blocks[device] for device in wanted])
+    return shape, sharding, [blocks[device] for device in wanted]
 
 
 def _local_arrays(array: jax.Array | MpmdArray | Sequence[jax.Array]) -> list[jax.Array]:

@@ -130,6 +130,21 @@ def check_stacked(groups: mpmd.MpmdMesh) -> None:
         assert_bits(stacked, np.ascontiguousarray(np.moveaxis(u, 0, axis)))
 
 
+def check_other_stacks_on_one_process(groups: mpmd.MpmdMesh) -> None:
+    """Each process raises an error at once, because a global array must have one shape, dtype and sharding."""
+    if jax.process_count() == 1:
+        return
+    x, rank = groups.groups[0].axis_names[-1], min(jax.process_index(), 1)
+    for shape, dtype, axis in (((4, 4 + rank), float, 0), ((4, 4), (float, int)[rank], 0), ((4, 4), float, rank)):
+        u = [placed(np.ones(shape, dtype), NamedSharding(groups.groups[i], P(x))) for i in groups.local_mpmd_idxs]
+        with pytest.raises(
+            ValueError, match=r"`array` must have the same shape, .* on every process.* another one on \["
+        ):
+            mpmd.logically_stacked(u, groups.mesh, "g", axis)
+    with pytest.raises(ValueError, match="`array_axis` must be from -3 to 2"):
+        mpmd.logically_stacked(u, groups.mesh, "g", 3 * rank)
+
+
 def check_a_wrong_argument_of_one_process(groups: mpmd.MpmdMesh) -> None:
     """The last process passes a wrong argument. The others must not wait for it, and no array is consumed."""
     is_wrong, everywhere = jax.process_index() == jax.process_count() - 1, NamedSharding(groups.mesh, P())
@@ -154,6 +169,7 @@ CHECKS = (
     check_reshard,
     check_operators,
     check_stacked,
+    check_other_stacks_on_one_process,
     check_a_wrong_argument_of_one_process,
     check_ambient_group,
 )
