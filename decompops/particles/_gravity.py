@@ -127,6 +127,7 @@ class _Attraction(AbstractSpectralOperator):
     gradient: Literal["exact", 2, 4] = eqx.field(static=True)
     deconvolutions: int = eqx.field(static=True)
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
+    inverts: ClassVar[bool] = True
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
         every, spacing = angles(self, spectrum), spacings(self.fft, spectrum)

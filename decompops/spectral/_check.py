@@ -97,22 +97,33 @@ def checked_wavenumbers(fft: AbstractTransform, dtype: Any, *, nyquist: bool = T
 
 
 def check_squares(bases: Sequence[AbstractBasis], sizes: Sequence[int], lengths: Sequence[Any], dtype: Any) -> None:
-    """Raise `ValueError` if the square of a wavenumber is no normal number of `dtype`.
+    """Raise `ValueError` if the square of a wavenumber, or its inverse, is no normal number of `dtype`.
 
     It would be zero, like that of the mean, or infinite.
     """
-    limits = jnp.finfo(dtype)
-    smallest, largest = math.sqrt(float(limits.tiny)), math.sqrt(float(limits.max) / max(len(sizes), 1))
+    smallest = math.sqrt(float(jnp.finfo(dtype).tiny))
+    largest = 1 / smallest / math.sqrt(max(len(sizes), 1))
     for basis, n, length in zip(bases, sizes, lengths):
         waves = np.abs(basis.wavenumbers(n))
-        if isinstance(length, Tracer) or not waves.any():
-            continue
-        least, most = waves.max() / largest, waves[waves > 0].min() / smallest
-        if not least <= float(length) <= most:
-            raise ValueError(
-                f"`box` must have lengths between {least:.1g} and {most:.1g} in {np.dtype(dtype)}; got {length}. "
-                "Choose another unit of length, or 64-bit numbers."
-            )
+        if waves.any():
+            _check_length(length, waves.max() / largest, waves[waves > 0].min() / smallest, dtype)
+
+
+def check_walls(length: Any, width: float, dtype: Any) -> None:
+    """Raise `ValueError` if the inverse square of the distance between two walls is no normal number of `dtype`.
+
+    The same holds for the narrowest cell between them, which has the `width` as a fraction of the distance.
+    """
+    smallest = math.sqrt(float(jnp.finfo(dtype).tiny))
+    _check_length(length, smallest / width, 1 / smallest, dtype)
+
+
+def _check_length(length: Any, least: float, most: float, dtype: Any) -> None:
+    if not isinstance(length, Tracer) and not least <= float(length) <= most:
+        raise ValueError(
+            f"`box` must have lengths between {least:.1g} and {most:.1g} in {np.dtype(dtype)}; got {length}. "
+            "Choose another unit of length, or 64-bit numbers."
+        )
 
 
 def points_of_others(fft: AbstractTransform) -> int:

@@ -24,7 +24,7 @@ from .._common.placement import place
 from .._core.layout import check_global
 from ._across import AbstractAcross, Wall
 from ._cells import CellsAcross
-from ._check import check_fft
+from ._check import check_fft, check_walls
 from ._eigenfunctions import ChebyshevAcross
 from ._operator import AbstractSpectralOperator
 
@@ -51,6 +51,7 @@ class AbstractElliptic(AbstractSpectralOperator):
         walls: AbstractVar[Walls]
     first_basis: ClassVar[tuple[type[AbstractBasis], ...]] = (Cells, Chebyshev)
     solves_across: ClassVar[bool] = True
+    inverts: ClassVar[bool] = True
 
     def __check_init__(self):
         check_fft(self.fft)
@@ -156,7 +157,8 @@ class AbstractElliptic(AbstractSpectralOperator):
         - `values`: the field of wall values (see `AbstractAcross.profile`), transformed along the walls only. `None` if
             all wall values are zero, or if `spectrum` already includes them.
         """
-        dtype = jnp.finfo(spectrum.dtype).dtype
+        dtype, basis, n = jnp.finfo(spectrum.dtype).dtype, self.fft.bases[0], self.decomposition.shape[0]
+        check_walls(self.fft.box_lengths[0], float(np.min(basis.weights(n))), dtype)
         _, *k = self.wavenumbers(spectrum)
         added = jnp.asarray(self.constant, dtype) + sum((along**2 for along in k), start=jnp.zeros((), dtype))
         free = added == 0 if self._may_be_singular else None

@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jaxtyping import Inexact, Shaped
 
 from .._common.blocks import axis_names
 from .._common.check import check_flag
 from .._common.host import device_array
-from .._common.remember import in_one_program
+from .._common.remember import in_one_program, remembered
 from .._core.decomposition import Decomposition
 from .._core.structure import Structure
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
@@ -48,6 +49,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     A subclass declares the dataclass field `fft` and implements `multiply`. It may set `components`, which says
     whether fields and results are scalars or vectors; by default, each component of a field is treated separately. It
     may also set a rule `dealiasing`, and `removes_wall_values = True` if it is meant to remove components across walls.
+    With `inverts = True`, quotients by the small squares of wavenumbers in a long box do not overflow early.
     `fft` is stored unchanged; the property `transform` is the transform that computes the spectra.
 
     **Arguments** of every spectral operator:
@@ -63,6 +65,7 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
 
     components: ClassVar[tuple[Components, Components]] = ("any", "any")  # of fields and of results
     removes_wall_values: ClassVar[bool] = False  # Whether the operator is meant to remove components across walls.
+    inverts: ClassVar[bool] = False  # Whether `multiply` divides by squares of wavenumbers, as inverses do.
 
     def __check_init__(self):
         pair, ndim = self.components, len(check_fft(self.fft))
@@ -108,6 +111,10 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
 
     def _transformed(self, x: Any, slopes: SlopeAxes, form: Form, local: bool) -> Array:
         return transform_components(self.transform, x, slopes, form, local=local)
+
+    @property
+    def transform(self) -> AbstractTransform:
+        return _with_norm(super().transform, self.inverts)
 
     @property
     def slopes(self) -> tuple[SlopeAxes, SlopeAxes]:
@@ -161,6 +168,20 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
             )
             raise ValueError(text) from error
         return result
+
+
+@remembered
+def _with_norm(transform: AbstractTransform, inverts: bool) -> AbstractTransform:
+    """Return `transform` with a norm that suits the box if it is very long or very short.
+
+    Modes of the norm "forward" are no larger than the field, and others are up to as many times larger as the grid has
+    points. The first do not overflow before the result, times large factors; the others do not underflow, times small
+    factors.
+    """
+    for length in transform.box_lengths:
+        if not isinstance(length, Tracer) and not 1e-10 < float(length) < 1e10:
+            return transform.replace(norm="forward" if (float(length) > 1) == inverts else "backward")
+    return transform
 
 
 @in_one_program

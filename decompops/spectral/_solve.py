@@ -92,6 +92,7 @@ class InverseDivergence(AbstractSpectralOperator):
 
     fft: AbstractTransform
     components: ClassVar[tuple[Components, Components]] = ("scalar", "vector")
+    inverts: ClassVar[bool] = True
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
         return self.nabla(spectrum).gradient(_vector.inverse_laplacian(self.wavenumbers(spectrum), spectrum))
@@ -116,6 +117,7 @@ class InverseCurl(AbstractSpectralOperator):
 
     fft: AbstractTransform
     components: ClassVar[tuple[Components, Components]] = ("axial", "vector")
+    inverts: ClassVar[bool] = True
 
     def multiply(self, spectrum: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*result"]:
         return self.nabla(spectrum).curl_of_axial(-_vector.inverse_laplacian(self.wavenumbers(spectrum), spectrum))

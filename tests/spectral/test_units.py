@@ -80,6 +80,59 @@ def test_statistics_without_powers_of_the_volume(length):
     assert_close(scales.taylor_scale / length, np.asarray(known.taylor_scale), 1e-5)
 
 
+def between_walls(basis):
+    """Return a function that solves Poisson's equation between walls across x."""
+
+    def apply(fft, f):
+        bases = (basis, dops.Fourier(), dops.Fourier(half=True))
+        transform = dops.Transform(make_mesh((2,)), shape=f.shape, bases=bases, box=fft.decomposition.box, pad=True)
+        return spectral.Poisson(transform, ("dirichlet", "neumann"))(f)
+
+    return apply
+
+
+# Their results have the unit of the field times this power of the length.
+POWERS = {
+    "Poisson": (2, lambda fft, f: spectral.Poisson(fft)(f)),
+    "Helmholtz": (2, lambda fft, f: spectral.Helmholtz(fft, (7 / float(fft.box_lengths[0])) ** 2)(f)),
+    "Cells": (2, between_walls(dops.Cells.clustered(16, 1.0))),
+    "Chebyshev": (2, between_walls(dops.Chebyshev())),
+    "InverseDivergence": (1, lambda fft, f: spectral.InverseDivergence(fft)(f)),
+    "InverseCurl": (1, lambda fft, f: spectral.InverseCurl(fft)(jnp.stack([f, 2 * f, -f]))),
+    "Laplacian": (-2, lambda fft, f: spectral.Laplacian(fft)(f)),
+}
+
+
+@pytest.mark.parametrize("name", POWERS)
+@pytest.mark.parametrize("norm", ["backward", "ortho"])
+def test_modes_fit_where_the_result_does(name, norm):
+    """The largest mode, of a smooth field, is as many times larger than the field as the grid has points."""
+    power, apply = POWERS[name]
+    x = np.arange(16) * np.pi / 8
+    f = np.cos(x)[:, None, None] + np.cos(x)[:, None] + np.zeros(16)  # These are the modes with the smallest k².
+    length = 8e18 if power > 0 else 2.5e-17
+
+    def result(length):
+        fft = dops.FFT3D(make_mesh((2,)), shape=f.shape, real=True, norm=norm, box=dops.Box(length))
+        return np.asarray(apply(fft, jnp.asarray(f, np.float32)), float)
+
+    with jax.enable_x64(False):
+        assert_close(result(length) / length**power, result(1.0), 1e-5)
+
+
+@pytest.mark.parametrize("basis", [dops.Cells.clustered(16, 1.0), dops.Chebyshev()])
+@pytest.mark.parametrize("length", [1e20, 1e-19])
+def test_walls_too_far_apart_or_too_close_are_refused(basis, length):
+    """The length across the walls alone is wrong. No wavenumber depends on it."""
+    bases = (basis, dops.Fourier(half=True))
+    transform = dops.Transform(make_mesh((1,)), shape=(16, 4), axes="x", bases=bases, box=dops.Box((length, 1.0)))
+    with (
+        jax.enable_x64(False),
+        pytest.raises(ValueError, match=r"^`box` must have lengths between .* and .* in float32; got .*Choose"),
+    ):
+        spectral.Poisson(transform, "dirichlet")(np.ones((16, 4), np.float32))
+
+
 def kernel_of_distance(length):
     return lambda x, y, z: 1 / jnp.sqrt(x * x + y * y + z * z + (0.1 * length) ** 2)
 
