@@ -44,6 +44,16 @@ class WallModes(NamedTuple):
         """Whether all first derivatives of a mode along the walls are zero, as in the mean."""
         return self.squared_slopes == 0
 
+    def without_unit(self, time: Number) -> tuple["WallModes", Array]:
+        """Return these modes, and `time` of `implicit`, in units in which the walls are at ξ = ±1.
+
+        In a long box, products of squares of wavenumbers and small coefficients would underflow.
+        """
+        half = 1 / jnp.abs(self.slope)
+        nabla = self.nabla._replace(k=tuple(k * half for k in self.nabla.k))
+        time = jnp.asarray(time, self.slope.dtype) * self.slope * self.slope
+        return self._replace(nabla=nabla, squared=self.squared * half * half, slope=self.slope * half), time
+
 
 def implicit(modes: WallModes, time: Number, integrated: Array | None = None, walls: Array | None = None) -> Array:
     """Return the solution u of `u - time * ∇²u = f`, for `integrated = lines.double_integral(f)`.
@@ -68,6 +78,7 @@ def stokes(modes: WallModes, u: Array, time: Number, walls: Sequence[Array] | No
     walls. `walls` has this velocity along each axis but the first, as `implicit` takes it. It is zero except in the
     mean. `None` stands for walls at rest.
     """
+    modes, time = modes.without_unit(time)
     lines, ndim, slope_along = modes.lines, modes.lines.ndim, modes.nabla.rise
     across, *along = map(lines.pairs, _vector.components(u, ndim))
     uniform = aligned(modes.is_uniform, across)

@@ -183,6 +183,23 @@ def test_derivatives_by_the_flow_rate_and_the_velocities_of_the_walls():
     assert_close(along(second), expected, 1e-6)
 
 
+@pytest.mark.parametrize("unit", [3e-17, 1e18])
+@pytest.mark.parametrize("shape", [(17, 16), pytest.param((12, 6, 8), marks=pytest.mark.sweep)])
+def test_no_unit_of_length_makes_squares_underflow(unit, shape):
+    """In single precision, a channel of any size has the flow of a channel of the size two."""
+    ndim = len(shape)
+    start = 0.1 * random_field((ndim, *shape)) * (1 - heights(shape[0], ndim) ** 2) ** 2
+
+    def later(unit, dtype):
+        fft = transform(shape, (1,) * (ndim - 1))
+        fft = fft.replace(box=dops.Box(tuple(unit * length for length in fft.box_lengths)))
+        equation = pde.Channel(fft, 0.05 * unit, 0.1 / unit)
+        u = equation.state(start.astype(dtype))
+        return np.asarray(on_grid(equation, pde.SBDF(equation, 0.05 * unit).rollout(u, 3)[0]), float)
+
+    assert_close(later(unit, np.float32), later(1.0, np.float64), 1e-5)
+
+
 def test_a_run_that_continues(tmp_path):
     fft = transform((12, 6), (2,))
     equation = pde.Channel(fft, VISCOSITY, bulk_velocity=BULK, wall_velocity=(0.0, 1.0))
