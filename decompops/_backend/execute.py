@@ -44,10 +44,10 @@ def _run(segment: Segment, block: Array, call: Call) -> Array:
         return send_narrow(lambda b: _run(plain, b, call), block, segment.wire, move.before.ndim, move.mesh_axis)
     if segment.native:
         result = call.backend.run(segment.plan, block, call)
-        return _checked(result, block, segment.plan, f"`{type(call.backend).__name__}.run`")
+        return _check_result(result, block, segment.plan, f"`{type(call.backend).__name__}.run`")
     for stage in segment.plan.stages:
         result = _reduced(stage, block, call) if isinstance(stage, Reduce) else run_stage(stage, block, call.platform)
-        block = _checked(result, block, stage, f"the stage `{type(stage).__name__}` of `{call.plan.name}`")
+        block = _check_result(result, block, stage, f"the stage `{type(stage).__name__}` of `{call.plan.name}`")
     return block
 
 
@@ -129,7 +129,7 @@ def _run_pieces(chunks: Chunks, block: Array, call: Call) -> Array:
     return assembled(results, joined, start).reshape(*lead, *target.block_shape)
 
 
-def _checked(result: Array, block: Array, step: AbstractStage | Plan, what: str) -> Array:
+def _check_result(result: Array, block: Array, step: AbstractStage | Plan, what: str) -> Array:
     """Return `result`. Raise `ValueError` if it does not have the shape and dtype that `step` declares.
 
     Without this check, a later step would raise the error, although `step` has caused it.

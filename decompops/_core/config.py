@@ -45,7 +45,7 @@ class Config:
 
         **Raises:** `TypeError` for something that is not a backend; `ValueError` for an unknown name.
         """
-        self._process = _checked(backend)
+        self._process = _as_backend(backend)
 
     @contextlib.contextmanager
     def use(self, *, backend: AbstractBackend | str | None) -> Iterator[None]:
@@ -53,7 +53,7 @@ class Config:
 
         `None` means the default of the process.
         """
-        token = self._context.set(_checked(backend))
+        token = self._context.set(_as_backend(backend))
         try:
             yield
         finally:
@@ -66,7 +66,7 @@ class Config:
 config = Config()
 
 
-def _checked(backend: AbstractBackend | str | None) -> AbstractBackend | None:
+def _as_backend(backend: AbstractBackend | str | None) -> AbstractBackend | None:
     if isinstance(backend, str):
         return make_backend(backend)
     if not isinstance(backend, AbstractBackend | None):
@@ -76,7 +76,7 @@ def _checked(backend: AbstractBackend | str | None) -> AbstractBackend | None:
 
 def resolve_backend(backend: AbstractBackend | str | None, mesh: Mesh | AbstractMesh | None = None) -> AbstractBackend:
     """Return the backend for an operator on `mesh`: `backend`, or the default if it is `None`."""
-    return (_checked(backend) or config.backend or default_backend(mesh)).resolved()
+    return (_as_backend(backend) or config.backend or default_backend(mesh)).resolved()
 
 
 def working_backend(backend: AbstractBackend | str | None, mesh: Mesh | AbstractMesh) -> AbstractBackend:

@@ -52,7 +52,7 @@ def check_options(steps: Any, *, every: Any, observe: Any, progress: Any, keep: 
     return Options(steps, every, observe, report, check_budget(keep, keep_on_host))
 
 
-def checked(observed: Any) -> Any:
+def check_observed(observed: Any) -> Any:
     """Return what `observe` returned. Raises `TypeError` unless it holds numbers."""
     for leaf in jax.tree.leaves(observed):
         if not eqx.is_array_like(leaf):
@@ -75,7 +75,7 @@ def roll_out(
     """
 
     def result(carried: Any, n: Array) -> Any:
-        return checked(seen(carried, n * options.every))
+        return check_observed(seen(carried, n * options.every))
 
     def tell(n: Array) -> None:
         if options.report is not None:

@@ -66,7 +66,7 @@ class _AbstractStaggered(AbstractDerivable):
 
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:
         to_faces = self.is_gradient != form.transposed
-        x = _checked(self.geometry, x, to_faces=to_faces, local=local)
+        x = _as_argument(self.geometry, x, to_faces=to_faces, local=local)
         factors = self.factors()
         for factor in factors if local else ():
             check_block(factor, self.geometry.decomposition.blocks().block_shape)
@@ -266,7 +266,7 @@ def _structures(geometry: Geometry, given: Structure | None, *, to_faces: bool) 
     return (scalar, vector) if to_faces else (vector, scalar)
 
 
-def _checked(geometry: Geometry, x: Any, *, to_faces: bool, local: bool) -> Array:
+def _as_argument(geometry: Geometry, x: Any, *, to_faces: bool, local: bool) -> Array:
     """Return the argument of an operator as an array of floats. Raises `ValueError` for a wrong shape."""
     dec = geometry.decomposition
     if not local:

@@ -87,7 +87,7 @@ class MpmdMesh:
 
         **Raises:** `ValueError` for an unknown group, and if `mesh_ids` is empty.
         """
-        found = self._checked(mesh_ids)
+        found = self._as_indices(mesh_ids)
         if not found:
             raise ValueError("`mesh_ids` must name at least one group; got none.")
         devices = np.take(self.mesh.devices, found, self._at)
@@ -133,7 +133,7 @@ class MpmdMesh:
     def _index_of(self) -> dict[Device, int]:
         return {device: position[self._at] for position, device in np.ndenumerate(self.mesh.devices)}
 
-    def _checked(self, mesh_ids: Iterable[int]) -> tuple[int, ...]:
+    def _as_indices(self, mesh_ids: Iterable[int]) -> tuple[int, ...]:
         rule = f"`mesh_ids` must be indices of groups from 0 to {self.mpmd_dim - 1}; got {mesh_ids!r}."
         if not isinstance(mesh_ids, Iterable):
             raise TypeError(rule)
@@ -173,7 +173,7 @@ class MpmdSharding:
         if unknown:
             raise ValueError(f"`spec` must name axes of {mpmd_mesh}; got {spec}, with {unknown}.")
         object.__setattr__(self, "mpmd_mesh", mpmd_mesh)
-        object.__setattr__(self, "mesh_ids", mpmd_mesh._checked(mesh_ids) or (0,))
+        object.__setattr__(self, "mesh_ids", mpmd_mesh._as_indices(mesh_ids) or (0,))
         object.__setattr__(self, "spec", without_axis(spec, mpmd_mesh.axis))
 
     @property

@@ -26,7 +26,7 @@ from ._lattice import on_lattice
 from ._load import Load
 from ._meshes import loads
 from ._particles import Particles, of_slots, one_each, slots
-from ._sample import checked, sampled
+from ._sample import as_density, sampled
 from ._sum import mean, summed
 from ._windows import WindowName, window_of
 
@@ -188,7 +188,7 @@ class ParticleMesh(eqx.Module):
         **Raises:** `ValueError` if `density` is negative or not finite. If it is traced, `overflows` is true instead.
         `ValueError` if its shape is not that of the grid; `TypeError` if it is not real.
         """
-        density, capacity = checked(self.decomposition, density), check_count("capacity", capacity)
+        density, capacity = as_density(self.decomposition, density), check_count("capacity", capacity)
         return sampled(self._home, density, check_key("key", key), capacity, self._caller())
 
     def exchange(self, p: Particles) -> Particles:

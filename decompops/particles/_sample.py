@@ -21,7 +21,7 @@ from ._home import Home
 from ._particles import Particles
 
 
-def checked(decomposition: Decomposition, density: Any) -> Array:
+def as_density(decomposition: Decomposition, density: Any) -> Array:
     """Return a density as an array. Raises an error if it is wrong. If it is traced, its values are not known."""
     density = device_array(density, "density")
     if not jnp.issubdtype(density.dtype, jnp.floating):

@@ -152,7 +152,7 @@ class AbstractEquation(AbstractProducts, AbstractSplitEquation):
         return slope_axes(self.components, self.fft.decomposition.ndim)
 
     def state(self, fields: Shaped[Array | np.ndarray, "*fields"]) -> Inexact[Array, "*spectrum"]:
-        check_components(self, fields)
+        check_fields(self, fields)
         self._check_no_flow_across_walls(fields)
         return transform_components(self.transform, fields, self.slopes, UNCHANGED)
 
@@ -312,7 +312,7 @@ def like_state(name: str, result: Any, u: Array) -> Array:
     return sharded_like(result, u)
 
 
-def check_components(equation: AbstractSplitEquation, fields: Any) -> None:
+def check_fields(equation: AbstractSplitEquation, fields: Any) -> None:
     """Raise `ValueError` unless an array has the axes of the components of the equation before the axes of the grid."""
     structure, shape = equation.in_structure, jnp.shape(fields)
     components, ndim = structure.components or (), structure.layout.blocks.ndim

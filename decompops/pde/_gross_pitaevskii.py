@@ -63,7 +63,7 @@ class GrossPitaevskii(AbstractEquation):
             raise ValueError("`fft` must be built with `real=False`; got a transform of real fields.")
         check_number("interaction", self.interaction)
         if not (self.potential is None or callable(self.potential)):
-            self._checked(self.potential)
+            self._as_potential(self.potential)
 
     def linear(self, u: Inexact[Array, "*spectrum"]) -> Inexact[Array, "*#spectrum"]:
         squared = _vector.squared(self.wavenumbers(u))
@@ -100,9 +100,9 @@ class GrossPitaevskii(AbstractEquation):
 
     def _potential(self, t: Time, args: Any, like: Array) -> Array:
         potential = self.potential(t, args) if callable(self.potential) else self.potential
-        return jnp.zeros((), like.dtype) if potential is None else self._checked(potential).astype(like.dtype)
+        return jnp.zeros((), like.dtype) if potential is None else self._as_potential(potential).astype(like.dtype)
 
-    def _checked(self, potential: Any) -> Array:
+    def _as_potential(self, potential: Any) -> Array:
         field, shape = device_array(potential, "potential"), self.products.decomposition.padded_shape()
         if field.shape not in ((), shape) or jnp.iscomplexobj(field):
             raise ValueError(

@@ -22,7 +22,7 @@ from ..spectral import _vector
 from ..spectral._chebyshev import Lines
 from ..spectral._check import check_fft
 from ..spectral._walls import slip
-from ._equation import AbstractSplitEquation, Time, check_components
+from ._equation import AbstractSplitEquation, Time, check_fields
 from ._products import AbstractProducts
 from ._stokes import WallModes
 from ._wall_values import constant
@@ -91,7 +91,7 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
         fields, and fields without points at the walls, are not checked: their velocity at the walls becomes the
         velocity of the walls in the first implicit step.
         """
-        check_components(self, fields)
+        check_fields(self, fields)
         n = check_fft(self.fft)[0]
         points = self.fft.bases[0].points(n)
         walls = self.at(jnp.zeros(())).wall_velocities(jnp.zeros(()))

@@ -64,9 +64,9 @@ def curves(
     """
     check_choice("log", log, get_args(Logarithmic))
     if isinstance(values, Mapping):
-        own = [(_checked(f"values[{name!r}]", x, y), name) for name, y in values.items()]
+        own = [(_as_curve(f"values[{name!r}]", x, y), name) for name, y in values.items()]
     else:
-        own = [(_checked("values", x, values), None)]
+        own = [(_as_curve("values", x, values), None)]
     others = _references({} if references is None else references)
     (axes,) = axes_for(ax, 1)
     for points, name in own:
@@ -107,11 +107,11 @@ def _references(references: Any) -> list[tuple[tuple[np.ndarray, np.ndarray], st
             x, y = pair
         except (TypeError, ValueError):
             raise TypeError(f"`references[{name!r}]` must be a pair (times, values); got {brief(pair)}.") from None
-        found.append((_checked(f"references[{name!r}]", x, y), name))
+        found.append((_as_curve(f"references[{name!r}]", x, y), name))
     return found
 
 
-def _checked(argument: str, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+def _as_curve(argument: str, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return `x` and `y` as NumPy arrays. Raises an error unless both have the same number of real numbers."""
     check_untraced(argument, (x, y), "curves")
     x, y = host_array(_whole(x), argument), host_array(_whole(y), argument)

@@ -115,7 +115,7 @@ class Multigrid(AbstractDerivable):
         self.degree = check_count("degree", degree)
         self.cycle = check_choice("cycle", cycle, ("V", "W"))
         if anisotropy is not None:
-            anisotropy = _checked(anisotropy, operator.decomposition.ndim)
+            anisotropy = _as_anisotropy(anisotropy, operator.decomposition.ndim)
         self.decomposition = operator.decomposition
         arrays, static = eqx.partition(operator, eqx.is_array)
         operator = eqx.combine(jax.lax.stop_gradient(arrays), static)
@@ -156,7 +156,7 @@ def _is_spec(x: Any) -> bool:
     return isinstance(x, PartitionSpec)
 
 
-def _checked(anisotropy: Any, ndim: int) -> tuple[float, ...]:
+def _as_anisotropy(anisotropy: Any, ndim: int) -> tuple[float, ...]:
     several = as_tuples(anisotropy)
     numbers = tuple(map(as_number, several)) if isinstance(several, tuple) else ()
     if len(numbers) != ndim or not all(isinstance(a, int | float) and 0 < a < math.inf for a in numbers):

@@ -233,16 +233,16 @@ def test_compiling_for_gpus_without_what_it_needs(monkeypatch):
 def test_wrong_contestants_are_not_timed():
     answer = np.ones((2, 3))
     wrong = lambda: Contestant(lambda: answer + 1e-4)
-    contestant, row = bench._checked(wrong, answer, 1e-5, may_fail=True)
+    contestant, row = bench._tried(wrong, answer, 1e-5, may_fail=True)
     assert contestant is None
     assert row["failure"] == "wrong: relative error 1.0e-04, allowed 1e-05"
     misshapen = lambda: Contestant(lambda: answer.T)
-    contestant, row = bench._checked(misshapen, answer, 1e-5, may_fail=True)
+    contestant, row = bench._tried(misshapen, answer, 1e-5, may_fail=True)
     assert contestant is None
     assert row["failure"] == "ValueError: result of shape (3, 2), expected (2, 3)"
     with pytest.raises(ValueError, match="result of shape"):
-        bench._checked(misshapen, answer, 1e-5, may_fail=False)
-    contestant, row = bench._checked(lambda: Contestant(lambda: answer), answer, 1e-5, may_fail=True)
+        bench._tried(misshapen, answer, 1e-5, may_fail=False)
+    contestant, row = bench._tried(lambda: Contestant(lambda: answer), answer, 1e-5, may_fail=True)
     assert contestant is not None
     assert row["failure"] is None
 

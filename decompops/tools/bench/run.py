@@ -195,7 +195,7 @@ def compare(
     contestants = []
     for name, make, right in entrants:
         on_step(f"checking {name}")
-        contestant, row = _checked(make, right, tolerance, may_fail=name != "decompops")
+        contestant, row = _tried(make, right, tolerance, may_fail=name != "decompops")
         rows.append({"name": name, **row})
         if contestant is not None:
             contestants.append((rows[-1], contestant))
@@ -204,7 +204,7 @@ def compare(
     return rows
 
 
-def _checked(
+def _tried(
     make: Callable[[], Contestant], answer: Any, tolerance: float, *, may_fail: bool
 ) -> tuple[Contestant | None, dict[str, Any]]:
     """Return a contestant and its row, which holds its error. The contestant is `None` if it fails the check.

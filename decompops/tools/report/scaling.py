@@ -83,7 +83,7 @@ def _measured(point: Point, setting: Setting) -> dict[str, Any]:
     u = plane_wave(point.shape, real=task.real)
     one = np.ones(())
 
-    def checked(contestant: Contestant) -> Contestant:
+    def compared(contestant: Contestant) -> Contestant:
         """Compare the result block by block, because no process could hold the spectrum of a large grid."""
         return replace(contestant, collect=lambda result: one + error_of_blocks(result, u))
 
@@ -91,14 +91,14 @@ def _measured(point: Point, setting: Setting) -> dict[str, Any]:
         dec = Decomposition(mesh, shape=point.shape, pad=True, backend=backend)
         program = operator_problem(task, dec).ours
         compiled = program.compile()
-        return program, compiled, checked(program.contestant(compiled, (u,)))
+        return program, compiled, compared(program.contestant(compiled, (u,)))
 
     program, compiled, ours = on(setting.backend)
     entrants: list[tuple[str, Callable[[], Contestant], Any]] = [("decompops", lambda: ours, one)]
     if not isinstance(setting.backend, XLA):
         entrants.append(("our XLA backend", lambda: on(XLA())[2], one))
     makers = peers(task, u)
-    entrants += [(name, lambda make=makers[name]: checked(make()), one) for name in _PEERS if name in makers]
+    entrants += [(name, lambda make=makers[name]: compared(make()), one) for name in _PEERS if name in makers]
     rows = compare(iter(entrants), TOLERANCE["float32"], setting.repeats)
     counted = count_messages(setting.backend, ours)
     return {
