@@ -77,11 +77,6 @@ def _convolved(layer: AbstractHaloConv, x: Array) -> Array:
     return layer.convolved(x)
 
 
-def check_padding_mode(value: Any) -> PaddingMode:
-    check_choice("padding_mode", value, get_args(PaddingMode))
-    return value
-
-
 class HaloConv(AbstractHaloConv):
     """A convolution with a small kernel: `equinox.nn.Conv(ndim, ..., padding="SAME")` for sharded fields.
 
@@ -141,7 +136,7 @@ class HaloConv(AbstractHaloConv):
         """
         self.decomposition = decomposition_of(mesh, ndim=ndim)
         grid = self.decomposition.ndim
-        self.padding_mode = check_padding_mode(padding_mode)
+        self.padding_mode = check_choice("padding_mode", padding_mode, get_args(PaddingMode))
         channels = check_count("in_channels", in_channels), check_count("out_channels", out_channels)
         groups = check_count("groups", groups)
         if any(count % groups for count in channels):

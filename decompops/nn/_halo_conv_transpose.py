@@ -1,6 +1,6 @@
 """`HaloConvTranspose`, `HaloConvTranspose2D` and `HaloConvTranspose3D`: a convolution to a finer grid."""
 
-from typing import Any
+from typing import Any, get_args
 
 import equinox as eqx
 import jax
@@ -8,13 +8,13 @@ from jax import Array
 from jaxtyping import Key, UInt32
 
 from .._common.broadcast import along
-from .._common.check import check_count, check_flag, check_key, check_one_or_each
+from .._common.check import check_choice, check_count, check_flag, check_key, check_one_or_each
 from .._core.decomposition import Decomposition
 from .._operator.transform import real_dtype
 from .._operator.unbound import MeshOrDecomposition, decomposition_of
 from ._blocks import check_factor, finer, on_blocks
 from ._channels import layer_title
-from ._halo_conv import AbstractHaloConv, PaddingMode, check_padding_mode
+from ._halo_conv import AbstractHaloConv, PaddingMode
 
 
 class HaloConvTranspose(AbstractHaloConv):
@@ -61,7 +61,7 @@ class HaloConvTranspose(AbstractHaloConv):
         """
         self.decomposition = decomposition_of(mesh, ndim=ndim)
         grid = self.decomposition.ndim
-        self.padding_mode = check_padding_mode(padding_mode)
+        self.padding_mode = check_choice("padding_mode", padding_mode, get_args(PaddingMode))
         self.conv = eqx.nn.ConvTranspose(
             grid,
             check_count("in_channels", in_channels),

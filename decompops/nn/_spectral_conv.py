@@ -26,7 +26,7 @@ from .._operator.fft import FFT
 from .._operator.planned import pad
 from .._operator.transform import real_dtype
 from .._plan.route import divided_blocks
-from ..spectral._check import check_fft, check_periodic
+from ..spectral._check import check_periodic
 from ._channels import check_channels, check_ndim, layer_title
 
 
@@ -214,8 +214,7 @@ def SpectralConv3D(fft: FFT, *arguments: Any, **options: Any) -> SpectralConv:
 
 def _check_modes(fft: FFT, modes: Any) -> tuple[int, ...]:
     """Check `fft` and `modes`, and return the number of wavenumbers to keep along each axis."""
-    grid = check_fft(fft)
-    check_periodic(fft)
+    grid = check_periodic(fft)
     if len(fft.transformed) < len(grid):
         raise ValueError(
             f"`fft` must transform all axes of the grid; got `transformed={fft.transformed}`. Build it without "

@@ -13,7 +13,7 @@ from .._common.check import as_number, check_count
 from .._core.window import Window
 from .._operator.transform import AbstractTransform
 from ..spectral import AbstractSpectralOperator, _vector
-from ..spectral._check import check_fft, check_periodic
+from ..spectral._check import check_periodic
 from ..spectral._modes import Components
 from ._windows import WindowName, window_of
 
@@ -51,8 +51,7 @@ class Deconvolution(AbstractSpectralOperator):
     times: int = eqx.field(static=True, default=1, converter=as_number)
 
     def __check_init__(self):
-        shape = check_fft(self.fft)
-        check_periodic(self.fft)
+        shape = check_periodic(self.fft)
         if len(self.fft.transformed) < len(shape):
             raise ValueError(f"`fft` must transform all {len(shape)} axes; got a transform of {self.fft.transformed}.")
         window_of(self.window)

@@ -29,7 +29,17 @@ from ..spectral._dealiasing import AbstractDealiasing, Truncate, check_dealiasin
 from ..spectral._modes import AbstractSpectral, Components
 from ._equation import Time
 from ._forcing import check_term_state
-from ._shell_forcing import ROUNDING, Of, Shell, check_flow, check_shell, components_of, in_shell, plain_shell
+from ._shell_forcing import (
+    ROUNDING,
+    Of,
+    Shell,
+    check_flow,
+    check_has_modes,
+    check_shell,
+    components_of,
+    in_shell,
+    plain_shell,
+)
 from ._symbols import size_of_constant
 
 
@@ -112,8 +122,7 @@ class OrnsteinUhlenbeckForcing(AbstractSpectral):
                     f"`shell` must have less than half of the {kept} modes along {axis_names(len(shape))[axis]}; got "
                     f"the modes up to {most} in {self.shell}."
                 )
-        if not _cube(self.fft, self.shell, highest)[1].any():
-            raise ValueError(f"`shell` must contain a mode of the box; got {self.shell} for {self.fft.box_lengths}.")
+        check_has_modes(self, self.shell)
 
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         check_term_state(self, u)

@@ -45,8 +45,7 @@ def check_shell(shell: Any) -> Shell:
 
 def check_flow(fft: Any, of: Any) -> tuple[int, ...]:
     """Return the shape of the grid. Raises an error unless `fft` is the transform of a periodic flow, and fits `of`."""
-    shape = check_fft(fft, real=True)
-    check_periodic(fft)
+    shape = check_periodic(fft, real=True)
     if not is_one_of(of, get_args(Of)) or len(shape) < 2 or (of == "vorticity" and len(shape) != 2):
         raise ValueError(
             '`of` must be "velocity" on a grid of two or more axes, or "vorticity" on a grid of two axes; '

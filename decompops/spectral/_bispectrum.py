@@ -95,9 +95,8 @@ def bispectrum(
     not periodic, if `edges` do not increase, are traced or negative, or if no triangle can close in a bin of
     `triangles`.
     """
-    check_fft(fft)
-    check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
     check_periodic(fft)
+    check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
     check_real("u", u)
     bounds = check_edges(edges)
     if bounds[0] < 0:

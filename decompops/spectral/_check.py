@@ -77,16 +77,17 @@ def check_diagonal(fft: AbstractTransform, *, first: tuple[type[AbstractBasis], 
             )
 
 
-def check_periodic(fft: AbstractTransform, instead: str = "") -> None:
-    """Raise `ValueError` if `fft` transforms an axis that is not periodic. `instead` says what else to do.
+def check_periodic(fft: Any, instead: str = "", *, real: bool = False) -> tuple[int, ...]:
+    """Return the result of `check_fft`. Raises its errors, and `ValueError` if a transformed axis is not periodic.
 
-    Raises the errors of `check_fft`, too.
+    The error ends with `instead`, which says what else to do.
     """
-    check_fft(fft)
+    shape = check_fft(fft, real=real)
     for axis in fft.transformed:
         basis, name = fft.bases[axis], axis_names(fft.decomposition.ndim)[axis]
         if not isinstance(basis, Fourier):
             raise ValueError(f"`fft` must be periodic along {name}, with the basis `Fourier`; got {basis}.{instead}")
+    return shape
 
 
 def checked_wavenumbers(fft: AbstractTransform, dtype: Any, *, nyquist: bool = True) -> Wavenumbers:

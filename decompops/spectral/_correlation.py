@@ -64,9 +64,8 @@ def correlation_function(
     **Raises:** `TypeError` if `fft` is not a transform; `ValueError` if `fft` has no `shape` or is not periodic, or if
     `edges` do not increase or are traced.
     """
-    check_fft(fft)
-    check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
     check_periodic(fft)
+    check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
     fft = statistics_transform(fft)
     return _correlation(fft, as_field("u", u, fft), _default_bounds(fft) if edges is None else check_edges(edges))
 

@@ -35,12 +35,6 @@ from ._open_grid import OpenGrid
 Method = Literal["truncated", "sampled"]
 
 
-def as_method(method: Any) -> Method:
-    """Return `method`. Raises `ValueError` if it is unknown."""
-    check_choice("method", method, get_args(Method))
-    return method
-
-
 class AbstractGreen(AbstractKernel):
     """The base class of Green's functions that are even or odd along each axis. They are computed in two ways.
 
@@ -53,6 +47,9 @@ class AbstractGreen(AbstractKernel):
     """
 
     method: eqx.AbstractVar[Method]
+
+    def __check_init__(self):
+        check_choice("method", self.method, get_args(Method))
 
     @abc.abstractmethod
     def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number) -> Array:
@@ -306,7 +303,7 @@ class PoissonKernel(AbstractGreen):
         docs/open_boundaries.md.
     """
 
-    method: Method = eqx.field(static=True, converter=as_method, default="truncated")
+    method: Method = eqx.field(static=True, default="truncated")
 
     @property
     def resonance(self) -> None:
@@ -338,7 +335,7 @@ class YukawaKernel(AbstractGreen):
     """
 
     screening: Number
-    method: Method = eqx.field(static=True, converter=as_method, default="truncated")
+    method: Method = eqx.field(static=True, default="truncated")
 
     def __check_init__(self):
         check_number("screening", self.screening, positive=True)
@@ -371,7 +368,7 @@ class BiotSavartKernel(AbstractGreen):
     - `method`: the same as in `PoissonKernel`.
     """
 
-    method: Method = eqx.field(static=True, converter=as_method, default="truncated")
+    method: Method = eqx.field(static=True, default="truncated")
 
     @property
     def resonance(self) -> None:

@@ -15,7 +15,6 @@ from ._bessel import j0, j1, y0, y1
 from ._green import (
     AbstractGreen,
     Method,
-    as_method,
     mean_of_inverse,
     mean_of_logarithm,
     root,
@@ -44,7 +43,7 @@ class HelmholtzKernel(AbstractGreen):
     """
 
     wavenumber: Number
-    method: Method = eqx.field(static=True, converter=as_method, default="truncated")
+    method: Method = eqx.field(static=True, default="truncated")
     is_complex: ClassVar[bool] = True
 
     def __check_init__(self):

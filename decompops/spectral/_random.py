@@ -22,7 +22,7 @@ from .._common.sharding import manual_axes, map_blocks, mesh_in_context, mesh_wi
 from .._core.decomposition import Decomposition
 from .._operator.fft import FFT
 from .._operator.transform import real_dtype
-from ._check import check_fft, check_periodic, of_transformed
+from ._check import check_periodic, of_transformed
 from ._filter import IsotropicFilter
 from ._shells import first_cell
 
@@ -57,8 +57,7 @@ class GaussianRandomField(eqx.Module):
         """
         if not callable(power):
             raise TypeError(f"`power` must be a function of |k|; got {power!r}.")
-        shape = check_fft(fft, real=True)
-        check_periodic(fft, " Between walls, apply an `IsotropicFilter` to `white_noise`.")
+        shape = check_periodic(fft, " Between walls, apply an `IsotropicFilter` to `white_noise`.", real=True)
         spacing = tuple(length / n for length, n in zip(fft.box_lengths, shape))
         self.colour = IsotropicFilter(fft, _Amplitude(power, Box(of_transformed(fft, spacing))))
 

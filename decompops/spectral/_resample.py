@@ -13,7 +13,7 @@ from .._operator.fft import FFT
 from .._operator.planned import AbstractPlanned
 from .._plan.plan import Plan
 from .._plan.transform import transform_plan
-from ._check import check_fft, check_periodic, of_transformed
+from ._check import check_periodic, of_transformed
 
 
 class Resample(AbstractPlanned):
@@ -42,8 +42,7 @@ class Resample(AbstractPlanned):
         does not have one positive integer for each axis, if it changes an axis that `fft` does not transform, or if the
         mesh does not divide it and `fft` was built without `pad=True`.
         """
-        grid = check_fft(fft)
-        check_periodic(fft)
+        grid = check_periodic(fft)
         self.fft = fft
         self.target = check_shape("shape", shape, len(grid))
         for axis, (old, new) in enumerate(zip(grid, self.target)):

@@ -286,8 +286,7 @@ def _structure(
 
 def as_flow(fft: Any, u: Any) -> Array:
     """Return `u` as an array. Raises an error unless it has the shape of a global velocity on a periodic grid."""
-    ndim = len(check_fft(fft, real=True))
-    check_periodic(fft)
+    ndim = len(check_periodic(fft, real=True))
     check_global("u", fft.decomposition.mesh_axes, "Call this function outside of the `shard_map`")
     u = device_array(u, "u")
     check_components("vector", u, ndim, "u")
