@@ -16,9 +16,9 @@ from .._plan.lower import Wire
 
 
 def check_wire(backend: Any) -> None:
-    """Make the option `wire` of `backend` `None` or a name, also if it is a dtype.
+    """If the option `wire` of `backend` is a dtype, replace it by the name of the dtype.
 
-    Raises `ValueError` unless it is one of the narrow dtypes.
+    Raises `ValueError` unless it is `None` or a narrow dtype.
     """
     wire = backend.wire
     try:

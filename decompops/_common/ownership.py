@@ -104,7 +104,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def hidden(path: Path, identity: str) -> Path:
-    """Return a temporary path for what will move to `path`. `identity` makes the name unique.
+    """Return where to write what later moves to `path`. `identity` makes the name unique.
 
     File systems allow names of 255 bytes. If a name leaves no room for more characters, its hash replaces it.
     """

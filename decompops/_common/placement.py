@@ -58,9 +58,11 @@ def on_mesh(x: Array, mesh: Mesh | AbstractMesh, blocks: Blocks, name: str) -> A
     Nothing else changes: a field that is sharded in another way stays so. Raises `ValueError` for an array on other
     devices, and for arrays that each process has for itself and that differ.
     """
-    is_of_process = not isinstance(x, Tracer) and isinstance(mesh, Mesh) and mesh.is_multi_process
-    is_of_process = is_of_process and x.is_fully_addressable
-    if manual_axes() or not (is_elsewhere(value := known(x), mesh) or is_of_process):
+    if manual_axes():
+        return x
+    several = isinstance(mesh, Mesh) and mesh.is_multi_process
+    is_own_copy = several and not isinstance(x, Tracer) and x.is_fully_addressable
+    if not (is_elsewhere(value := known(x), mesh) or is_own_copy):
         return x
     refuse_other_devices(value, mesh, PartitionSpec(), name)
     grid = x.shape[x.ndim - blocks.ndim :]

@@ -98,9 +98,9 @@ def checked_wavenumbers(fft: AbstractTransform, dtype: Any, *, nyquist: bool = T
 
 
 def check_squares(bases: Sequence[AbstractBasis], sizes: Sequence[int], lengths: Sequence[Any], dtype: Any) -> None:
-    """Raise `ValueError` if the square of a wavenumber, or its inverse, is no normal number of `dtype`.
+    """Raise `ValueError` if the square of a wavenumber is too small or too large for `dtype`.
 
-    It would be zero, like that of the mean, or infinite.
+    The square, or one divided by it, would be zero, as the square is in the mean, or infinite.
     """
     smallest = math.sqrt(float(jnp.finfo(dtype).tiny))
     largest = 1 / smallest / math.sqrt(max(len(sizes), 1))

@@ -49,8 +49,9 @@ class AbstractSpectralOperator(AbstractSpectral, AbstractDerivable):
     A subclass declares the dataclass field `fft` and implements `multiply`. It may set `components`, which says
     whether fields and results are scalars or vectors; by default, each component of a field is treated separately. It
     may also set a rule `dealiasing`, and `removes_wall_values = True` if it is meant to remove components across walls.
-    With `inverts = True`, quotients by the small squares of wavenumbers in a long box do not overflow early.
-    `fft` is stored unchanged; the property `transform` is the transform that computes the spectra.
+    `inverts = True` says that `multiply` divides by squares of wavenumbers: then the operator works in very long boxes,
+    where these squares are small. `fft` is stored unchanged; the property `transform` is the transform that computes
+    the spectra. In boxes with a length above 1e10 or below 1e-10, the norm of `transform` may be another one.
 
     **Arguments** of every spectral operator:
 
@@ -175,8 +176,8 @@ def _with_norm(transform: AbstractTransform, inverts: bool) -> AbstractTransform
     """Return `transform` with a norm that suits the box if it is very long or very short.
 
     Modes of the norm "forward" are no larger than the field, and others are up to as many times larger as the grid has
-    points. The first do not overflow before the result, times large factors; the others do not underflow, times small
-    factors.
+    points. So multiplied by large factors, the first do not overflow unless the result does; and multiplied by small
+    factors, the others do not underflow. In ordinary boxes, no factor is so large or small, and the user's norm stays.
     """
     for length in transform.box_lengths:
         if not isinstance(length, Tracer) and not 1e-10 < float(length) < 1e10:

@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page, Route, ViewportSize, sync_playwri
 
 
 WIDTHS = (390, 1280)
-# A page is checked after half a second without a request. So several tabs load pages at the same time.
+# A tab waits until its page has requested nothing for half a second. Meanwhile, other tabs load pages.
 TABS = 4
 # To read the index of the search takes longer than to show a page. So only the check of the search gets the real one.
 INDEX = "**/search_index.json"
@@ -78,7 +78,7 @@ def serve(site: Path) -> str:
 def open_tab(browser: Browser, address: str) -> tuple[Page, list[str]]:
     """Return an empty tab of the browser, and the list to which it adds each fault of a page that is loaded in it.
 
-    A tab loads many pages, one after the other. So it loads the scripts and styles that they share once.
+    Each tab shows many pages, one after the other, and loads the scripts and styles that they share only once.
     """
     page, seen = browser.new_page(), []
     page.set_default_timeout(120_000)  # milliseconds: continuous integration may build packages at the same time
