@@ -50,6 +50,12 @@ class Cosmology(eqx.Module):
         a, _ = self._in_one_dtype(a)
         return a * self._growth_per_a(a) / self._growth_per_a(jnp.ones_like(a))
 
+    def growth_rate(self, a: Scalars) -> Float[Array, "*a"]:
+        """Return the linear growth rate `f = d ln D / d ln a`, which relates velocities to the density contrast."""
+        a, matter = self._in_one_dtype(a)
+        growth = self._growth_per_a(a)
+        return (1 - 1.5 * matter * growth) / (growth * self._scaled_expansion(a) ** 2)
+
     def momentum_growth(self, a: Scalars) -> Float[Array, "*a"]:
         """Return the growth factor of the momenta a² dx/dt of small perturbations: `a³ dD/da H(a) / H(1)`."""
         a, matter = self._in_one_dtype(a)

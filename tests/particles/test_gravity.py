@@ -158,12 +158,13 @@ def test_growth_in_the_far_future_and_without_much_matter(matter):
         x = a**3 * (1 - matter) / matter
         growth, slope = hyp2f1(1 / 3, 1, 11 / 6, -x), -6 / 11 * x * hyp2f1(4 / 3, 2, 17 / 6, -x)
         momentum = a**1.5 * np.sqrt(matter + (1 - matter) * a**3) * (growth + slope)
-        return np.stack([a * growth, momentum]) / hyp2f1(1 / 3, 1, 11 / 6, 1 - 1 / matter)
+        today = hyp2f1(1 / 3, 1, 11 / 6, 1 - 1 / matter)
+        return np.stack([a * growth / today, momentum / today, (growth + slope) / growth])
 
     @jax.jit
     def found(a, matter):
         cosmology = particles.Cosmology(matter)
-        return jnp.stack([cosmology.growth(a), cosmology.momentum_growth(a)])
+        return jnp.stack([cosmology.growth(a), cosmology.momentum_growth(a), cosmology.growth_rate(a)])
 
     a = np.array([1e-3, 0.1, 1.0, 10.0, 100.0])
     np.testing.assert_allclose(found(a, matter), exact(a, matter), rtol=1e-6)  # Digits of the exact momentum cancel.
@@ -285,7 +286,7 @@ def test_a_fault_stops_the_particles():
 def test_early_times_in_half_precision(dtype):
     """Cubes of small scale factors leave the range of half precision, so the results have single precision."""
     cosmology, a = particles.Cosmology(0.3), jnp.asarray([0.01, 0.5], dtype)
-    for method in (cosmology.expansion, cosmology.growth, cosmology.momentum_growth):
+    for method in (cosmology.expansion, cosmology.growth, cosmology.growth_rate, cosmology.momentum_growth):
         assert method(a).dtype == np.float32
         assert_close(method(a), np.asarray(method(a.astype(np.float64))), 1e-5)
 
