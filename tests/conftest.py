@@ -20,6 +20,10 @@ os.environ.setdefault("DECOMPOPS_BACKEND", "xla")
 
 # LLVM's optimisations would take most of the time, here and in the processes that tests start.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+# No test needs to know from where in the code an instruction of a program comes.
+os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
+# The threads of NumPy's linear algebra wait by polling, on cores that other processes need.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 # A warning about something that JAX will remove is an error in the processes that tests start, too.
 os.environ["PYTHONWARNINGS"] = "error::DeprecationWarning,error::FutureWarning"
 # Without files of bytecode, each of the hundreds of processes that tests start would compile all modules again.
