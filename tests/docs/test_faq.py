@@ -16,6 +16,10 @@ assert dops.FFT3D(mesh, shape=(32, 32, 32)).wavenumbers()[0].ravel()[3] == 3
 stored = dops.FFT3D(mesh, axis_contiguous=True)(u)
 np.testing.assert_allclose(stored, np.fft.fftn(values).transpose(1, 2, 0), atol=1e-3)
 
+weights = zip(*map(jax.tree.leaves, (trained, model)), strict=True)
+assert any(isinstance(old.sharding, jax.NamedSharding) for old in jax.tree.leaves(model))
+assert all(new.sharding == old.sharding and (new == old).all() for new, old in weights)
+
 # Bytes on each device: a block of the field, and of the padded half spectrum.
 assert memory.argument_size_in_bytes == 32**3 * 4 // 8
 assert memory.output_size_in_bytes == 32 * 32 * 20 * 8 // 8
@@ -32,5 +36,5 @@ assert "all-to-all" in program and "all-gather" not in program
 """
 
 
-def test_the_code():
-    check("".join(blocks("docs/faq.md")) + CHECK)
+def test_the_code(tmp_path):
+    check("".join(blocks("docs/faq.md")) + CHECK, folder=tmp_path)
