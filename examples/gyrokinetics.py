@@ -34,7 +34,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from scipy.optimize import newton
 from scipy.special import i0e, i1e, j0
 
 from options import Parser, at_least, figure, make_mesh, mesh_shape, positive
@@ -173,7 +172,7 @@ def simulate(motion: Gyrokinetics, gradients: Gradients, g: Array, steps: int, d
 
 
 def theory(kz: float, ky: float, gradients: Gradients) -> complex:
-    """Return the complex frequency of the wave with kx = 0 that grows, without collisions."""
+    """Return the complex frequency of the fastest growth at kx = 0, without collisions; NaN if no wave grows."""
     v, dv = np.linspace(-8, 8, 1001, retstep=True)
     f, b = np.exp(-(v**2) / 2) / np.sqrt(2 * np.pi) * dv, ky**2
     gamma = i0e(b)  # ∫ J₀² F over s
@@ -181,11 +180,17 @@ def theory(kz: float, ky: float, gradients: Gradients) -> complex:
     drive = kz * v + ky * (gradients.density + gradients.temperature * (v**2 / 2 - 1.5))
     drive = gamma * drive + weighted * ky * gradients.temperature
 
-    def balance(omega: complex) -> complex:
-        return 1 + gradients.ratio - gamma - np.sum(f * drive / (omega - kz * v))
-
-    guesses = kz * (np.arange(-5, 0, 0.2)[:, None] + 1j * np.arange(0.1, 2, 0.1)).ravel()
-    return complex(newton(balance, min(guesses, key=lambda omega: abs(balance(omega))), tol=1e-12))
+    # Newton's method finds any one of the frequencies that balance the charges, or none. So it starts at many points.
+    omega = kz * np.add.outer(np.arange(-5, 0, 0.25), 1j * np.arange(0.1, 2, 0.2)).ravel()
+    with np.errstate(all="ignore"):
+        for _ in range(40):
+            inverse = 1 / (omega[:, None] - kz * v)
+            charge = 1 + gradients.ratio - gamma - inverse @ (f * drive)
+            step = -charge / (inverse**2 @ (f * drive))
+            omega = omega + step
+    # The integral over real velocities holds for waves that grow. Elsewhere, its zeros are no waves.
+    waves = omega[(abs(step) < 1e-12) & (omega.imag > 0.01 * kz)]
+    return complex(max(waves, key=np.imag, default=complex(np.nan, np.nan)))
 
 
 def fitted(time: np.ndarray, wave: np.ndarray) -> complex:
@@ -219,6 +224,11 @@ def plot(motion: Gyrokinetics, phi: Array, time: np.ndarray, waves: dict, known:
     curve.figure.savefig(out, dpi=150)
 
 
+def longest_waves(args: Namespace) -> list[tuple[float, float]]:
+    """Return kz and ky of the two waves that are compared with the theory."""
+    return [(2 * np.pi / args.long, 2 * np.pi * mode / args.wide) for mode in (1, 2)]
+
+
 def parse(argv: list[str] | None) -> tuple[Namespace, jax.sharding.Mesh]:
     parser = Parser(__doc__)
     parser.add_argument("--shape", type=mesh_shape, default=(12, 24, 12, 12, 16), help="cells along z, v, s, x and y")
@@ -236,6 +246,11 @@ def parse(argv: list[str] | None) -> tuple[Namespace, jax.sharding.Mesh]:
         parser.error(f"argument --shape: must have 5 axes of at least 4 cells; got '{'x'.join(map(str, args.shape))}'")
     if args.t_end < 40:
         parser.error(f"argument --t-end: must be at least 40, the end of the fit; got '{args.t_end:g}'")
+    if not args.gradient and any(np.isnan(theory(*wave, Gradients())) for wave in longest_waves(args)):
+        parser.error(
+            f"argument --wide: both of the longest waves must grow in theory; got '{args.wide:g}' with --long "
+            f"{args.long:g}"
+        )
     mesh = make_mesh(parser, args.mesh, z=4, v=2)
     if any(n % parts for n, parts in zip(args.shape, mesh.axis_sizes)):
         text = "x".join(map(str, args.shape))
@@ -261,10 +276,10 @@ def main(argv: list[str] | None = None):
         phi = np.asarray(phi)[0, 0, 0]
     time, waves = args.dt * np.arange(1, steps + 1), np.asarray(waves)
     found, known, curves, references = [], [], {}, {}
-    for mode in (1, 2):
-        ky, wave, inside = 2 * np.pi * mode / args.wide, waves[:, mode], (time >= 20) & (time <= 40)
+    for mode, (kz, ky) in enumerate(longest_waves(args), 1):
+        wave, inside = waves[:, mode], (time >= 20) & (time <= 40)
         found.append(fitted(time[inside], wave[inside]))
-        known.append(theory(2 * np.pi / args.long, ky, Gradients()))
+        known.append(theory(kz, ky, Gradients()))
         print(f"ky = {ky:.2f}: frequency {found[-1].real:8.4f}, theory {known[-1].real:8.4f}; ", end="")
         print(f"growth rate {found[-1].imag:8.4f}, theory {known[-1].imag:8.4f}")
         curves[f"ky = {ky:.2f}"] = np.abs(wave)

@@ -33,7 +33,6 @@ import jax.numpy as jnp
 import numpy as np
 from decompops.particles import Gravity, KickDriftKick, ParticleMesh, Particles
 from jax import Array
-from scipy.optimize import newton
 from scipy.special import ndtri, wofz
 from scipy.stats import qmc
 
@@ -100,13 +99,19 @@ def simulate(fft: dops.FFT, p: Particles, amplitude: Array | float, steps: int, 
 
 def theory(k: float, drift: float) -> complex:
     """Return the complex frequency of the wave that decays most slowly or grows fastest."""
-
-    def dispersion(omega: complex) -> complex:
-        z = np.array([omega / k - drift, omega / k + drift]) / math.sqrt(2)
-        slope = -2 * (1 + z * 1j * math.sqrt(math.pi) * wofz(z))  # Z', because Z(z) = i√π w(z).
-        return 2 * k**2 - slope.mean()
-
-    return complex(newton(dispersion, 0.3j if drift else math.sqrt(1 + 3 * k**2) - 0.1j, tol=1e-12))
+    # Newton's method finds any one of many roots, or none. So it starts at many points.
+    omega = np.add.outer(np.linspace(0, math.hypot(1, 2 * k) + k * drift, 32), 1j * np.linspace(-2 * k, 0.5, 32))
+    with np.errstate(all="ignore"):
+        for _ in range(50):
+            z = np.stack([omega / k - drift, omega / k + drift]) / math.sqrt(2)
+            value = 1j * math.sqrt(math.pi) * wofz(z)  # Z(z)
+            slope = -2 * (1 + z * value)  # Z'(z)
+            curvature = -2 * (value + z * slope)  # Z''(z)
+            step = math.sqrt(2) * k * (2 * k**2 - slope.mean(0)) / curvature.mean(0)
+            omega = omega + step
+    roots = omega[abs(step) < 1e-6]
+    root = roots[np.argmax(roots.imag)]
+    return complex(abs(root.real), root.imag)
 
 
 def fitted(time: np.ndarray, wave: np.ndarray, between: tuple[float, float]) -> complex:

@@ -116,6 +116,12 @@ def test_theory_balances_charges():
         assert omega.imag > 0.01
 
 
+@pytest.mark.parametrize(("kz", "ky", "temperature"), [(0.2, 0.1, 2.5), (0.03, 0.6, 2.5), (0.1, 0.3, 0.0)])
+def test_theory_has_no_waves_that_do_not_grow(kz, ky, temperature):
+    """The balance of charges is zero also at frequencies where the integral over real velocities does not hold."""
+    assert np.isnan(gyrokinetics.theory(kz, ky, gyrokinetics.Gradients(temperature=temperature)))
+
+
 def test_waves_grow_as_in_theory(tmp_path):
     options = ("--shape", "12x16x12x4x8", "--t-end", "40", "--dt", "0.4", "--amplitude", "1e-6", "--mesh", "4x2")
     found, known, _ = gyrokinetics.main([*options, "--out", str(tmp_path / "figure.png")])
@@ -133,7 +139,14 @@ def test_gradient(tmp_path):
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--shape", "8x8x4x4"), ("--shape", "6x8x4x4x8"), ("--t-end", "10"), ("--mesh", "2"), ("--dt", "0")],
+    [
+        ("--shape", "8x8x4x4"),
+        ("--shape", "6x8x4x4x8"),
+        ("--t-end", "10"),
+        ("--mesh", "2"),
+        ("--dt", "0"),
+        ("--wide", "60"),
+    ],
 )
 def test_bad_options_are_refused_in_one_line(option, value, capsys):
     example.assert_refused(gyrokinetics, option, value, capsys)

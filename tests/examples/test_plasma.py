@@ -21,6 +21,19 @@ def test_theory_has_the_published_frequencies():
     np.testing.assert_allclose([damped.real, damped.imag], [1.4156, -0.1533], atol=1e-4)
     growing = plasma.theory(np.sqrt(3 / 8) / 1000, 1000.0)
     np.testing.assert_allclose([growing.real, growing.imag], [0, 1 / np.sqrt(8)], atol=1e-4)
+    # Strongly damped (Canosa, J. Comput. Phys. 13, 1973).
+    for k, omega in ((1.5, 2.6323 - 1.7757j), (2.0, 3.1891 - 2.8272j)):
+        assert abs(plasma.theory(k, 0.0) - omega) < 1e-4
+
+
+@pytest.mark.parametrize("k", [0.01, 0.05, 0.25])
+def test_theory_has_the_fastest_growth(k):
+    """Landau's integral over real velocities, which holds for waves that grow, has one zero with a growth."""
+    omega, drift = plasma.theory(k, 4.0), 4.0
+    v, dv = np.linspace(-16, 16, 200001, retstep=True)
+    slope = sum(-(v - u) * np.exp(-((v - u) ** 2) / 2) for u in (-drift, drift)) / np.sqrt(8 * np.pi)
+    assert omega.imag > 0
+    assert np.sum(slope / (v - omega / k)) * dv == pytest.approx(k**2, rel=1e-6)
 
 
 def test_a_wave_is_damped(tmp_path):
