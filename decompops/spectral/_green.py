@@ -52,10 +52,11 @@ class AbstractGreen(AbstractKernel):
         check_choice("method", self.method, get_args(Method))
 
     @abc.abstractmethod
-    def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number) -> Array:
+    def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number, area: Number) -> Array:
         """Return the Fourier transform of the Green's function of `axes` open axes, cut off at the distance `reach`.
 
         `squared` and `periodic` are the squares of the wavenumber along the open axes, and along the periodic axes.
+        `area` is the product of the periods along the open axes: a constant is a mode zero of this size.
         """
 
     @abc.abstractmethod
@@ -149,7 +150,8 @@ class AbstractGreen(AbstractKernel):
         periodic = functools.reduce(operator.add, [s for s, line in zip(squares, lines) if line is None], zero)
         spacing = [lengths[axis] / shape[axis] for axis in grid.open]
         if self.method == "truncated":
-            values = self.truncated(len(grid.open), squared, periodic, reach)
+            area = math.prod(line.period * lengths[axis] for axis, line in enumerate(lines) if line)
+            values = self.truncated(len(grid.open), squared, periodic, reach, area)
             if not isinstance(reach, float):  # The period must be known when the program is compiled.
                 fits = [reach <= (line.period - 1 + 1e-6) * lengths[axis] for axis, line in enumerate(lines) if line]
                 values = jnp.where(functools.reduce(operator.and_, fits), values, jnp.nan)
@@ -209,11 +211,12 @@ def _period(reach: Number, length: Number) -> int:
     return max(4, 2 * math.ceil((1 + reach / float(length)) / 2 * (1 - 1e-12)))
 
 
-def screened_symbol(axes: int, squared: Array, q: Array, reach: Number) -> Array:
+def screened_symbol(axes: int, squared: Array, q: Array, reach: Number, area: Number) -> Array:
     """Return the Fourier transform of the Green's function of `q² - ∇²` on `axes` axes, cut off at `reach`.
 
     - `squared`: the square of the wavenumber along the open axes.
     - `q`: the screening of the other axes; zero or positive.
+    - `area`: the product of the periods along the open axes.
     """
     is_zero, flat = squared == 0, q == 0
     s = root(squared)
@@ -228,7 +231,9 @@ def screened_symbol(axes: int, squared: Array, q: Array, reach: Number) -> Array
     safe = jnp.where(flat, 1, q)
     if axes == 2:
         bessel = jnp.where(is_zero, 0.5, j1(y) / jnp.where(is_zero, 1, y))  # J1(y) / y
-        direct = jnp.where(is_zero, reach**2 / 4, (1 - j0(y)) / total) - reach**2 * jnp.log(reach) * bessel
+        # The function is cut off as -log(r / reach), without a jump whose size would depend on the unit of length. The
+        # rest is a constant.
+        direct = jnp.where(is_zero, reach**2 / 4 - jnp.log(reach) / (2 * math.pi) * area, (1 - j0(y)) / total)
         z = safe * reach
         screened = (1 + y * y * bessel * k0(z) - z * k1(z) * j0(y)) / total
         screened = jnp.where(is_zero, reach**2 * _screened_mean(axes, z), screened)
@@ -312,8 +317,8 @@ class PoissonKernel(AbstractGreen):
     def odd_axes(self, ndim: int) -> tuple[int | None, ...]:
         return (None,)
 
-    def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number) -> Array:
-        return -screened_symbol(axes, squared, root(periodic), reach)
+    def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number, area: Number) -> Array:
+        return -screened_symbol(axes, squared, root(periodic), reach, area)
 
     def sampled(self, squared: Array, periodic: Array, spacing: Sequence[Number]) -> Array:
         return -screened_values(squared, root(periodic), spacing)
@@ -347,8 +352,8 @@ class YukawaKernel(AbstractGreen):
     def odd_axes(self, ndim: int) -> tuple[int | None, ...]:
         return (None,)
 
-    def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number) -> Array:
-        return screened_symbol(axes, squared, self._screening(periodic), reach)
+    def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number, area: Number) -> Array:
+        return screened_symbol(axes, squared, self._screening(periodic), reach, area)
 
     def sampled(self, squared: Array, periodic: Array, spacing: Sequence[Number]) -> Array:
         return screened_values(squared, self._screening(periodic), spacing)
@@ -379,8 +384,8 @@ class BiotSavartKernel(AbstractGreen):
             raise ValueError(f"`fft` must transform a grid of three axes, for a curl; got a grid of {ndim} axes.")
         return (0, 1, 2)
 
-    def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number) -> Array:
-        return screened_symbol(axes, squared, root(periodic), reach)
+    def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number, area: Number) -> Array:
+        return screened_symbol(axes, squared, root(periodic), reach, area)
 
     def sampled(self, squared: Array, periodic: Array, spacing: Sequence[Number]) -> Array:
         return screened_values(squared, root(periodic), spacing)

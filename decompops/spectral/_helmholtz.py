@@ -56,11 +56,11 @@ class HelmholtzKernel(AbstractGreen):
     def odd_axes(self, ndim: int) -> tuple[int | None, ...]:
         return (None,)
 
-    def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number) -> Array:
+    def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number, area: Number) -> Array:
         if axes == 3:
             return _radiating_symbol(3, squared, jnp.asarray(self.wavenumber, squared.dtype), reach)
         kappa, q = self._parts(periodic)
-        decays = screened_symbol(axes, squared, q, reach)
+        decays = screened_symbol(axes, squared, q, reach, area)
         return self._joined(_radiating_symbol(axes, squared, kappa, reach), decays, periodic)
 
     def sampled(self, squared: Array, periodic: Array, spacing: Sequence[Number]) -> Array:

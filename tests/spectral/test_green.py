@@ -201,6 +201,28 @@ def test_biot_savart(method):
     assert error < (1e-6 if method == "truncated" else 0.1)
 
 
+@pytest.mark.parametrize("kernel", [spectral.PoissonKernel, spectral.BiotSavartKernel])
+def test_no_unit_of_length_adds_errors_with_two_open_axes(kernel):
+    """Another unit of length adds a constant to log(r), and nothing else, also for fields that the grid resolves badly.
+
+    The constant is the logarithm of the unit times the charge of a length of the periodic axis, over 2π.
+    """
+    shape = (3, 6, 4, 5)[kernel is spectral.PoissonKernel :]
+    f = np.random.default_rng(2).normal(size=shape)
+
+    @jax.jit
+    def run(unit):
+        fft = transform((2, 2), shape[-3:], lengths=(unit, 1.2 * unit, 0.8 * unit))
+        return spectral.Convolution(fft, kernel(), ("x", "z"))(f)
+
+    expected = np.asarray(run(1.0))
+    for unit in (1e-12, 1e15, 1e60):
+        got = np.asarray(run(unit)) / unit / (unit if kernel is spectral.PoissonKernel else 1)
+        if kernel is spectral.PoissonKernel:
+            got = got - math.log(unit) / (2 * math.pi) * f.mean() * 0.8
+        assert_close(got, expected, 1e-12)
+
+
 @pytest.mark.parametrize("axes", [("x",), ("x", "y"), None])
 @pytest.mark.parametrize(
     "kernel", [spectral.PoissonKernel(), spectral.YukawaKernel(2.0), spectral.HelmholtzKernel(2.5)], ids=repr

@@ -23,7 +23,7 @@ INTEGRANDS = {
 @functools.cache
 def symbol(axes: int):
     """Return a compiled function of q and s: the symbol and its derivative by q."""
-    return jax.jit(jax.value_and_grad(lambda q, s: screened_symbol(axes, s * s, q, REACH)))
+    return jax.jit(jax.value_and_grad(lambda q, s: screened_symbol(axes, s * s, q, REACH, 1.0)))
 
 
 @pytest.mark.parametrize("axes", INTEGRANDS)
