@@ -223,24 +223,22 @@ def screened_symbol(axes: int, squared: Array, q: Array, reach: Number, area: Nu
     x, y = q * reach, s * reach
     total = squared + q * q
     total = jnp.where(total == 0, 1, total)
-    if axes == 3:  # the integral of sin(s r) exp(-q r) / s
-        direct = reach**2 / 2 * sinc(y / 2) ** 2
-        screened = (-jnp.expm1(-x) + jnp.exp(-x) * (2 * jnp.sin(y / 2) ** 2 - x * sinc(y))) / total
-        screened = jnp.where(is_zero, reach**2 * _screened_mean(axes, x), screened)
-        return jnp.where(flat, direct, screened)
+    # On one and two axes, the function is cut off without its jump at the reach, which would be as large as 1 / q or
+    # log(q), or depend on the unit of length. The jump is a constant.
     safe = jnp.where(flat, 1, q)
     if axes == 2:
         bessel = jnp.where(is_zero, 0.5, j1(y) / jnp.where(is_zero, 1, y))  # J1(y) / y
-        # The function is cut off as -log(r / reach), without a jump whose size would depend on the unit of length. The
-        # rest is a constant.
-        direct = jnp.where(is_zero, reach**2 / 4 - jnp.log(reach) / (2 * math.pi) * area, (1 - j0(y)) / total)
+        direct = jnp.where(is_zero, reach**2 / 4, (1 - j0(y)) / total)
         z = safe * reach
-        screened = (1 + y * y * bessel * k0(z) - z * k1(z) * j0(y)) / total
-        screened = jnp.where(is_zero, reach**2 * _screened_mean(axes, z), screened)
-        return jnp.where(flat, direct, screened)
-    direct = reach**2 * (sinc(y / 2) ** 2 / 2 - sinc(y))
-    screened = (-jnp.expm1(-x) + jnp.exp(-x) * (2 * jnp.sin(y / 2) ** 2 + y * y * sinc(y) / (safe * reach))) / total
-    return jnp.where(flat, direct, screened)
+        screened = (1 - z * k1(z) * j0(y) - z * z * bessel * k0(z)) / total
+        screened = jnp.where(is_zero, reach**2 * (_screened_mean(axes, z) - k0(z) / 2), screened)
+        jump = jnp.where(flat, -jnp.log(reach), k0(z)) / (2 * math.pi)
+    else:  # the integral of sin(s r) exp(-q r) / s
+        direct = reach**2 / 2 * sinc(y / 2) ** 2
+        screened = (-jnp.expm1(-x) + jnp.exp(-x) * (2 * jnp.sin(y / 2) ** 2 - x * sinc(y))) / total
+        screened = jnp.where(is_zero, reach**2 * _screened_mean(3, x), screened)
+        jump = jnp.where(flat, -reach / 2, jnp.exp(-x) / (2 * safe)) if axes == 1 else 0
+    return jnp.where(flat, direct, screened) + jnp.where(is_zero, jump * area, 0)
 
 
 def _screened_mean(axes: int, x: Array) -> Array:

@@ -58,10 +58,10 @@ class HelmholtzKernel(AbstractGreen):
 
     def truncated(self, axes: int, squared: Array, periodic: Array, reach: Number, area: Number) -> Array:
         if axes == 3:
-            return _radiating_symbol(3, squared, jnp.asarray(self.wavenumber, squared.dtype), reach)
+            return _radiating_symbol(3, squared, jnp.asarray(self.wavenumber, squared.dtype), reach, area)
         kappa, q = self._parts(periodic)
         decays = screened_symbol(axes, squared, q, reach, area)
-        return self._joined(_radiating_symbol(axes, squared, kappa, reach), decays, periodic)
+        return self._joined(_radiating_symbol(axes, squared, kappa, reach, area), decays, periodic)
 
     def sampled(self, squared: Array, periodic: Array, spacing: Sequence[Number]) -> Array:
         if len(spacing) == 3:
@@ -86,10 +86,10 @@ class HelmholtzKernel(AbstractGreen):
         return lax.complex(real, jnp.where(is_wave, sign * radiates.imag, jnp.zeros_like(real)))
 
 
-def _radiating_symbol(axes: int, squared: Array, kappa: Array, reach: Number) -> Array:
+def _radiating_symbol(axes: int, squared: Array, kappa: Array, reach: Number, area: Number) -> Array:
     """Return the Fourier transform of the outgoing Green's function of `-κ² - ∇²` on `axes` axes, cut off at `reach`.
 
-    `squared` is the square of the wavenumber along the open axes.
+    `squared` is the square of the wavenumber along the open axes, and `area` the product of the periods along them.
     """
     s = root(squared)
 
@@ -97,19 +97,21 @@ def _radiating_symbol(axes: int, squared: Array, kappa: Array, reach: Number) ->
         half = k * reach / 2
         return _wave(half, reach * sinc(half))
 
-    if axes == 3:  # The integral of sin(s r) exp(iκr) / s, as a difference of two integrals without singularities.
+    if axes != 2:  # The integral of sin(s r) exp(iκr) / s, as a difference of two integrals without singularities.
         safe = jnp.where(s == 0, 1, s)
         waves = (integral(kappa + s) - integral(kappa - s)) / lax.complex(jnp.zeros_like(safe), 2 * safe)
-        return jnp.where(s == 0, _first_moment(kappa * reach) * reach**2, waves)
-    if axes == 1:  # The integral of i cos(s x) exp(iκx) / κ.
-        waves = integral(kappa + s) + integral(kappa - s)
-        return _times(lax.complex(-waves.imag, waves.real), 1 / (2 * kappa))
+        symbol = jnp.where(s == 0, _first_moment(kappa * reach) * reach**2, waves)
+        if axes == 3:
+            return symbol
+        # Without the jump at the reach, as in `screened_symbol`.
+        jump = _wave(kappa * reach, area / (2 * kappa))
+        return symbol + jnp.where(s == 0, lax.complex(-jump.imag, jump.real), 0)
 
     # The integral of i π r J0(s r) H0(κr) / 2 (Gradshteyn and Ryzhik, 5.54).
     edge = kappa * reach
     hankel = [(j0(edge), y0(edge)), (kappa * reach * j1(edge), kappa * reach * y1(edge))]
 
-    def times_hankel(first: Array, second: Array) -> Array:  # i π / 2 (first H0 + second H1)
+    def times_hankel(first: Array | float, second: Array | float) -> Array:  # i π / 2 (first H0 + second H1)
         real, imag = (first * h0 + second * h1 for h0, h1 in zip(*hankel))
         return lax.complex(-imag, real) * (math.pi / 2)
 
@@ -125,7 +127,9 @@ def _radiating_symbol(axes: int, squared: Array, kappa: Array, reach: Number) ->
         return total + _times(times_hankel(z * j0(z), j1(z)), weight)
 
     total = lax.fori_loop(np.int32(0), np.int32(6), add, jnp.zeros_like(far))
-    return jnp.where(near, _times(total, reach / (s + kappa)), far)
+    symbol = jnp.where(near, _times(total, reach / (s + kappa)), far)
+    bessel = jnp.where(s == 0, 0.5, j1(y) / jnp.where(s == 0, 1, y))  # J1(y) / y
+    return symbol + _times(times_hankel(1.0, 0.0), jnp.where(s == 0, area / (2 * math.pi), 0) - reach**2 * bessel)
 
 
 def _radiating_values(squared: Array, kappa: Array, spacing: Sequence[Number]) -> Array:

@@ -223,6 +223,17 @@ def test_no_unit_of_length_adds_errors_with_two_open_axes(kernel):
         assert_close(got, expected, 1e-12)
 
 
+@pytest.mark.parametrize("axes", [("x",), ("x", "z"), None])
+@pytest.mark.parametrize("kernel", [spectral.YukawaKernel, spectral.HelmholtzKernel])
+def test_a_weak_screening_and_long_waves_lead_to_the_potential_of_poisson(kernel, axes):
+    """The kernels are infinite in this limit, like `1 / 2λ` on one axis, but only by a constant."""
+    fft = transform((2, 2), (6, 4, 5), real=kernel is spectral.YukawaKernel, lengths=(1.0, 1.2, 0.8))
+    f = np.random.default_rng(3).normal(size=(6, 4, 5))
+    f -= f.mean()
+    expected = -fft.decomposition.gather(spectral.Convolution(fft, spectral.PoissonKernel(), axes)(f)).real
+    assert error(fft, kernel(1e-7), f if fft.real else f + 0j, expected, axes) < 1e-5
+
+
 @pytest.mark.parametrize("axes", [("x",), ("x", "y"), None])
 @pytest.mark.parametrize(
     "kernel", [spectral.PoissonKernel(), spectral.YukawaKernel(2.0), spectral.HelmholtzKernel(2.5)], ids=repr
