@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.core import Tracer
 from jaxtyping import Inexact
 
 from .._basis.fourier import Fourier
@@ -36,7 +37,7 @@ def check_forcing(equation: Any) -> None:
     """Raise an error unless `equation.forcing` is a function, a tuple of functions, or `None`, and fits the equation.
 
     Raises `TypeError` for other objects. Raises `ValueError` for a force, such as `Smagorinsky`, that was built with
-    another `fft` or `dealiasing` than the equation.
+    another `fft`, `dealiasing` or `deformation_radius` than the equation.
     """
     parts = _parts(equation.forcing)
     if not all(map(callable, parts)):
@@ -53,6 +54,13 @@ def check_forcing(equation: Any) -> None:
             raise ValueError(
                 "`forcing` must have the `fft` and the `dealiasing` of its equation; got "
                 f"`{type(term).__name__}` for `{type(equation).__name__}`: {difference}."
+            )
+        theirs, ours = (getattr(each, "deformation_radius", None) for each in (term, equation))
+        if hasattr(term, "deformation_radius") and not _may_be_equal(theirs, ours):
+            raise ValueError(
+                f"`forcing` must have the `deformation_radius` of its equation; got {theirs!r} in "
+                f"`{type(term).__name__}`, but {ours!r} in `{type(equation).__name__}`. Pass "
+                f"`{type(term).__name__}(..., deformation_radius={ours!r})`."
             )
 
 
@@ -137,6 +145,13 @@ def _difference(term: Any, equation: Any) -> str | None:
         return differs("the number of components of a state", structure.components, own.components)
     problem = structure.misfit(own)
     return problem and problem.partition(". ")[0]
+
+
+def _may_be_equal(a: Number | None, b: Number | None) -> bool:
+    """Whether two numbers are equal, or one of them is traced."""
+    if a is None or b is None:
+        return a is b
+    return any(isinstance(x, Tracer) for x in (a, b)) or float(a) == float(b)
 
 
 def check_term_state(term: Any, u: Any) -> None:

@@ -101,7 +101,8 @@ class LinearForcing(AbstractSpectral):
     The force keeps turbulence stationary in the whole flow, and not only at large scales, as the production by a mean
     shear does (Lundgren, Annual Research Briefs, Center for Turbulence Research, 2003). It injects the power `2 A K`
     for the kinetic energy K of the forced modes. In a periodic box, the integral scale becomes about a fifth of the
-    length of the box (Rosales & Meneveau, Phys. Fluids 17, 2005). The force acts on velocities and on vorticities.
+    length of the box (Rosales & Meneveau, Phys. Fluids 17, 2005). The force acts on velocities and on vorticities. In a
+    `QuasiGeostrophic` flow with a `deformation_radius`, it is `A q`, and K includes the potential energy.
 
     !!! example
 
@@ -162,17 +163,20 @@ class PowerForcing(AbstractSpectral):
         it.
     - `shell`: the smallest and the largest |k| of the forced modes, in radians per unit of length. Both belong to the
         shell.
-    - `of`: "velocity", or "vorticity" for `VorticityNavierStokes`: the force is then the curl of the force above.
+    - `of`: "velocity", or "vorticity" for `VorticityNavierStokes` and `QuasiGeostrophic`: the force is then the curl of
+        the force above.
+    - `deformation_radius`: the same as the argument of `QuasiGeostrophic`, which relates the state to the velocity.
 
     **Raises:** `ValueError` if `fft` takes complex fields or is not periodic, if `shell` is not a pair of increasing
-    positive numbers or contains no mode, if `of` is unknown, or if `of` is "vorticity" and the grid does not have two
-    axes; `TypeError` if `power` is not a number.
+    positive numbers or contains no mode, if `of` is unknown, if `of` is "vorticity" and the grid does not have two
+    axes, or if `deformation_radius` is not positive; `TypeError` if `power` or `deformation_radius` is not a number.
     """
 
     fft: AbstractTransform
     power: Number
     shell: Shell = eqx.field(static=True, converter=plain_shell)
     of: Of = eqx.field(kw_only=True, default="velocity", static=True)
+    deformation_radius: Number | None = eqx.field(kw_only=True, default=None)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     @property
@@ -184,6 +188,8 @@ class PowerForcing(AbstractSpectral):
         check_dealiasing("dealiasing", self.dealiasing)
         check_flow(self.fft, self.of)
         check_number("power", self.power)
+        if self.deformation_radius is not None:
+            check_number("deformation_radius", self.deformation_radius, positive=True)
         check_has_modes(self, check_shell(self.shell))
 
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
@@ -192,8 +198,12 @@ class PowerForcing(AbstractSpectral):
         if self.of == "velocity":
             double = jnp.sum(mean_square(self.transform, forced), -1)  # Twice the energy.
         else:
-            slow = _vector.times(_vector.inverse(_vector.length(self.wavenumbers(u))), forced)
-            double = mean_square(self.transform, slow)
+            k = self.wavenumbers(u)
+            if self.deformation_radius is not None:  # The state is the potential vorticity.
+                squared = _vector.squared(k)
+                share = squared * _vector.inverse(squared + _vector.cast(self.deformation_radius, u) ** -2)
+                forced = _vector.times(share, forced)
+            double = mean_square(self.transform, _vector.times(_vector.inverse(_vector.length(k)), forced))
         rate = _vector.cast(self.power, u) * _vector.inverse(double)
         lead = self.fft.decomposition.ndim + (self.of == "velocity")
         return _vector.times(rate.reshape(*rate.shape, *[1] * lead), forced)

@@ -121,6 +121,25 @@ def test_the_power_of_a_run_is_constant():
     assert_close(np.diff(energy[::2][: len(mean) + 1]) / 0.02 + mean, 0.4 + 0 * mean, 1e-4)
 
 
+def test_the_power_in_quasi_geostrophic_flow():
+    """The total energy, `(|∇ψ|² + ψ² / L²) / 2`, grows by the power. The force is parallel to the velocity."""
+    fft, radius = transform((12, 9), (2,)), 0.8
+    force = pde.PowerForcing(fft, 0.7, SHELL, of="vorticity", deformation_radius=radius)
+    equation = pde.QuasiGeostrophic(fft, 0.0, 1.5, radius, forcing=force)
+    u = equation.state(fft.decomposition.shard(random_field((12, 9), seed=1)))
+    mean = lambda a, b: fft.decomposition.mean(equation.fields(a) * equation.fields(b))
+    stream = equation.stream(u)
+    assert float(-mean(stream, equation(0.0, u))) == pytest.approx(0.7, rel=1e-12)
+    vorticity, pushed = spectral.Laplacian(equation.transform).multiply(stream), force(0.0, u)
+    curl = jnp.where(pushed == 0, 0, vorticity)
+    ratio = mean(pushed, pushed) / mean(curl, pushed)
+    assert_close(equation.fields(pushed), ratio * equation.fields(curl), 1e-12)
+    for other, own in ((None, radius), (radius, None), (radius, 0.9)):
+        force = dataclasses.replace(force, deformation_radius=other)
+        with pytest.raises(ValueError, match=f"`deformation_radius` of its equation; got {other} in .* but {own} in"):
+            pde.QuasiGeostrophic(fft, 0.0, 1.5, own, forcing=force)
+
+
 OPTIONS = {"amplitude": 0.8, "time": 0.5, "shell": SHELL}
 
 
@@ -275,6 +294,10 @@ def test_bad_input_is_refused(plain):
         (
             lambda: pde.PowerForcing(fft.replace(box=plain.Box(1.0)), 1.0, (1.0, 2.5)),
             r"`shell` must contain a mode of the box; got \(1.0, 2.5\), but \|k\| of a mode is at least 6.28, and",
+        ),
+        (
+            lambda: pde.PowerForcing(fft, 1.0, (1.0, 2.0), of="vorticity", deformation_radius=0.0),
+            "`deformation_radius` must be a positive, finite number; got 0.0",
         ),
         (lambda: pde.LinearForcing(fft, 1.0, (9, 10)), r"`shell` must contain .*; got \(9, 10\), but .* at most 2.83"),
         (lambda: make(key=3), r"`key` must be a key of JAX, such as `jax.random.key\(3\)`; got 3"),
