@@ -145,5 +145,10 @@ def in_the_way(path: Path, what: str = "") -> FileExistsError:
     )
 
 
+def note(kind: str, identity: str) -> str:
+    """Return the text that marks a folder, without the end of its line."""
+    return f"decompops made this folder for {kind}: {identity}"
+
+
 def _text(kind: str, identity: str) -> bytes:
-    return f"decompops made this folder for {kind}: {identity}\n".encode()
+    return f"{note(kind, identity)}\n".encode()

@@ -14,13 +14,15 @@ from weakref import WeakValueDictionary
 
 import jax
 
-from .._common.ownership import check_writable, identity_of, locked, mark, new_identity, share
+from .._common.ownership import IDENTITY, MARK, check_writable, identity_of, locked, mark, new_identity, note, share
 from . import _staging
 from ._agreement import agree, check_shared, error_of, of_first_process
 
 
 KIND = "checkpoints"
 TEMPORARY = ".orbax-checkpoint-tmp"
+# The part of a checkpoint that describes its leaves.
+FACTS = "facts"
 
 
 class _Lock:
@@ -113,16 +115,22 @@ class CheckpointFolder:
         self._lock = None
 
     def check_free(self, step: int) -> None:
-        """Raise an error on every process if something else has the name of the next checkpoint."""
+        """Raise an error on every process if something else has the name of the next checkpoint.
+
+        If somebody has removed the mark of the folder, mark it again: no other start would find the checkpoint.
+        """
         path, error = self.path / self.build_name(step), None
         if jax.process_index() == 0 and os.path.lexists(path):
             error = FileExistsError(errno.EEXIST, f"`step` must be the number of a new checkpoint, but {path} exists.")
+        elif jax.process_index() == 0 and identity_of(self.path, KIND) != self.identity:
+            error = error_of(self._mark_again)
         agree(error, self.path)
 
     def _begin(self) -> None:
         """Mark and lock the folder, in the first process."""
         check_writable(self.path)
         if identity_of(self.path, KIND) is None:
+            self._check_new()
             with suppress(FileExistsError):  # Another program may have marked the folder just now.
                 mark(self.path, KIND, new_identity())
         self.identity = identity_of(self.path, KIND)
@@ -134,6 +142,26 @@ class CheckpointFolder:
             )
         self._lock = _LOCKS.get(self.identity) or self._locked(alone=True)
         _LOCKS[self.identity] = self._lock
+
+    def _check_new(self) -> None:
+        """Raise `FileNotFoundError` if the folder has checkpoints, but not the mark without which nobody finds them."""
+        lost = [name for name in os.listdir(self.path) if re.fullmatch(f"[0-9]+-{IDENTITY}", name)]
+        for name in lost if not os.path.lexists(self.path / MARK) else ():
+            if (self.path / name / FACTS).is_dir():
+                text = note(KIND, name.partition("-")[2])
+                raise FileNotFoundError(
+                    errno.ENOENT,
+                    f"`folder` must have the file {MARK} beside its checkpoints, which are not found without it; got "
+                    f"{self.path}, which has {name} but no such file. Copy it from the folder that the checkpoints "
+                    f"come from, or type `echo '{text}' > '{self.path / MARK}'`. Or choose a new folder.",
+                )
+
+    def _mark_again(self) -> None:
+        """Mark and lock the folder again, in the first process."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        mark(self.path, KIND, str(self.identity))
+        held, new = _LOCKS[str(self.identity)], self._locked(alone=True)
+        held.file, new.file = new.file, held.file
 
     def _join(self) -> None:
         """Lock the folder, in a process that is not the first, unless this process does not see the first's mark."""

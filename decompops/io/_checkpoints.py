@@ -15,7 +15,7 @@ from .._core.layout import Layout
 from .._core.structure import Structure
 from ._agreement import check_same, of_each_process, of_first_process, raised_by_all
 from ._barrier import Barrier, BrokenBarrier
-from ._checkpoint_folder import CheckpointFolder
+from ._checkpoint_folder import FACTS, CheckpointFolder
 from ._checksums import checksum, checksum_of_json
 from ._contents import Damaged, check_version, damaged
 from ._ending import begin, end
@@ -100,7 +100,8 @@ class Checkpoints:
         does not compute for hours before an error.
 
         **Raises:** `OSError` if this process cannot write to the folder, and `RuntimeError` if another process cannot.
-        `BlockingIOError` if another program saves checkpoints in this folder. `RuntimeError` after `close`.
+        `BlockingIOError` if another program saves checkpoints in this folder. `FileNotFoundError` if the folder has
+        checkpoints, but not the file `.decompops`, without which they are not found. `RuntimeError` after `close`.
         """
         if self._is_closed:
             raise RuntimeError(f"`Checkpoints` must not save after `close`; got those of {self.folder}. Make new ones.")
@@ -169,7 +170,7 @@ class Checkpoints:
         }
         facts = {"format": VERSION, "leaves": known, **({} if description is None else {"description": description})}
         facts["checksum"] = _checksum_of_facts(facts)
-        parts = {"facts": orbax.args.JsonSave(facts)}
+        parts = {FACTS: orbax.args.JsonSave(facts)}
         if arrays:  # orbax refuses an empty tree.
             parts["arrays"] = orbax.args.PyTreeSave(arrays)
         self.wait()
@@ -339,7 +340,7 @@ class Checkpoints:
         """Return what a checkpoint stores as JSON: the facts of its leaves by their paths, and its description."""
         orbax = orbax_checkpoint()
         with reading_by_all(where):
-            facts = reader(orbax.JsonCheckpointHandler()).restore(where / "facts", args=orbax.args.JsonRestore())
+            facts = reader(orbax.JsonCheckpointHandler()).restore(where / FACTS, args=orbax.args.JsonRestore())
             version = int(facts["format"])
             if version == VERSION and _checksum_of_facts(facts) != facts.get("checksum"):
                 raise ValueError("the checksum of its description is wrong")

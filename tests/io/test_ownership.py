@@ -1,6 +1,8 @@
 """Tests that the library replaces and removes only its own files: folders full of look-alikes stay as they are."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -9,6 +11,7 @@ from pathlib import Path
 import decompops as dops
 import pytest
 from decompops import io
+from decompops._common.ownership import locked
 from decompops.io._formats import format_of
 
 from helpers import make_mesh, random_field
@@ -110,6 +113,36 @@ def test_a_mark_that_is_not_ours_is_an_error(tmp_path):
     with io.Checkpoints(tmp_path) as checkpoints, pytest.raises(FileExistsError, match="something else has the name"):
         checkpoints.save(1, {"i": 1})
     assert contents(tmp_path) == {".decompops": b"notes"}
+
+
+def test_checkpoints_without_the_mark_of_their_folder_are_told(tmp_path):
+    """`cp old/* new` leaves the mark behind. A run must not begin again as if there were no checkpoints."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    with io.Checkpoints(old) as checkpoints:
+        checkpoints.save(3, {"i": 3})
+    shutil.copytree(old, new, ignore=shutil.ignore_patterns(".*"))
+    with io.Checkpoints(new) as checkpoints, pytest.raises(FileNotFoundError, match="Copy it from the folder") as error:
+        checkpoints.claim()
+    (command,) = re.findall("type `(.*?)`", str(error.value))
+    subprocess.run(command, shell=True, check=True)
+    with io.Checkpoints(new) as checkpoints:
+        assert checkpoints.restore({"i": 0}) == {"i": 3}
+        checkpoints.save(4, {"i": 4})
+
+
+@pytest.mark.parametrize("removed", [".decompops", ""])
+def test_a_mark_that_is_removed_meanwhile_is_made_again(tmp_path, removed):
+    """Otherwise no other start would find the next checkpoint. The folder is still locked."""
+    folder = tmp_path / "checkpoints"
+    with io.Checkpoints(folder) as checkpoints:
+        checkpoints.save(1, {"i": 1})
+        checkpoints.wait()
+        subprocess.run(["rm", "-r", folder / removed], check=True)
+        checkpoints.save(2, {"i": 2})
+        checkpoints.wait()
+        with pytest.raises(BlockingIOError):
+            locked(folder, alone=True)
+    assert io.Checkpoints(folder).restore({"i": 0}) == {"i": 2}
 
 
 def run_program(text: str, *arguments: object) -> subprocess.Popen:
