@@ -85,8 +85,9 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
     **Raises:** `FileNotFoundError` if the snapshot does not exist. `ValueError` if the file is damaged, if it is not a
     snapshot, if a different version of decompops wrote it in a different format, if `grid` or `names` do not fit the
     file, or if processes pass other `names` or layouts. `grid` does not fit spectra of other bases or modes. Every
-    process of the mesh of `grid` then raises an error of the same type. `RuntimeError` if other snapshots replaced the
-    file so often that it could not be read. `MemoryError` if an array does not fit into the memory.
+    process of the mesh of `grid` then raises an error of the same type. `RuntimeError` if the processes read other
+    snapshots, or if other snapshots replaced the file again and again. `MemoryError` if an array does not fit into the
+    memory.
 
     **Warns:** if the box of `grid` differs from the box of the file.
     """
@@ -107,7 +108,8 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
                     raise error
         time.sleep(0.01)
     raise error or RuntimeError(
-        f"`path` must stay the same while it is read, but other snapshots have replaced {path} {ATTEMPTS} times."
+        "`path` must be the same snapshot on every process, and stay the same while it is read; got other ones in "
+        f"{ATTEMPTS} attempts to read {path}."
     )
 
 

@@ -14,8 +14,10 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
+from .._common.agreement import differing
 from .._common.check import check_count
 from .._operator.grid import GridLike
+from ._agreement import raised_by_all_of
 from ._contents import Contents, Variable
 from ._format import AbstractFile
 from ._formats import format_of
@@ -29,7 +31,8 @@ class Samples:
 
     `samples[i]` is a dictionary of the fields of one sample, by name. `samples[[4, 0, 7]]` is a batch of samples: the
     fields have one more axis in front, for the samples. A batch is sharded as `Decomposition.shard` shards it: mesh
-    axes that do not shard the grid shard the batch if they divide it. Every process must read the same indices.
+    axes that do not shard the grid shard the batch if they divide it. All processes of the mesh must make the same
+    `Samples`, call `batches` with the same arguments, and read the same indices.
 
     Reading needs no communication, so threads may read while the program computes. `samples.batches` does this with
     grain, JAX's library for training data. `Samples` is a `grain.sources.RandomAccessDataSource`, so it can also be the
@@ -68,31 +71,42 @@ class Samples:
             and each chunk is read as a whole. So smaller samples are read faster if each has its own snapshot.
 
         **Raises:** `FileNotFoundError` if a snapshot does not exist. `ValueError` if there are no snapshots, if a
-        snapshot is damaged, if it has spectra, or if `grid` or `names` do not fit it. If snapshots are not `stacked`,
-        only the first one is opened here. A call that reads another one may raise these errors, too.
+        snapshot is damaged, if it has spectra, if `grid` or `names` do not fit it, or if the processes pass other
+        arguments. Every process then raises an error of the same type. If snapshots are not `stacked`, only the first
+        one is opened here. A call that reads another one may raise these errors, too, on one process alone.
         """
-        given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-        if not given:
-            raise ValueError("`paths` must have at least one snapshot; got none.")
-        self._places = [(format, find(path)) for format, path in map(format_of, given)]
-        self._stacked, self._known = stacked, {}
-        with closing(self._open(0)) as file:
-            contents = file.contents
-        self._layout = layout_for(grid, contents, self._places[0][1])
-        if not isinstance(self._layout.mesh, Mesh) or not self._layout.mesh.local_devices:
+        with raised_by_all_of(grid):
+            given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+            if not given:
+                raise ValueError("`paths` must have at least one snapshot; got none.")
+            formats, files = zip(*map(format_of, given))
+            self._places = [(format, find(path)) for format, path in zip(formats, files)]
+            self._stacked, self._known = stacked, {}
+            with closing(self._open(0)) as file:
+                contents = file.contents
+            self._layout = layout_for(grid, contents, self._places[0][1])
+            if not isinstance(self._layout.mesh, Mesh) or not self._layout.mesh.local_devices:
+                raise ValueError(
+                    f"`grid` must have a mesh with devices of this process; got {self._layout.mesh} on process "
+                    f"{jax.process_index()}."
+                )
+            self.names = chosen_names(names, contents)
+            if not self.names:
+                raise ValueError("`names` must have at least one name; got none.")
+            if stacked and any(len(contents.variables[name].shape) == self._layout.blocks.ndim for name in self.names):
+                raise ValueError("`stacked` must be False for arrays that have only the axes of the grid; got True.")
+            self._known = {name: self._of_sample(contents.variables[name]) for name in self.names}
+            counts = [self._count(number) if stacked else 1 for number in range(len(given))]
+            self._ends = np.cumsum(counts)
+            self._starts = self._ends - counts
+        # Each process reads its own blocks of a sample. The folder of all files may have another name on each host.
+        order = [os.path.relpath(path, os.path.commonpath(files)) for path in files]
+        if others := differing(self._layout.mesh, (order, counts, self.names, str(self._layout.spec))):
             raise ValueError(
-                f"`grid` must have a mesh with devices of this process; got {self._layout.mesh} on process "
-                f"{jax.process_index()}."
+                "`paths` must be the same on every process, in the same order, and so must `grid`, `names` and "
+                f"`stacked`; got {len(self)} samples of {', '.join(self.names)} from {files[0]} to {files[-1]} on "
+                f"process {jax.process_index()}, others on {others}. Sort the paths."
             )
-        self.names = chosen_names(names, contents)
-        if not self.names:
-            raise ValueError("`names` must have at least one name; got none.")
-        if stacked and any(len(contents.variables[name].shape) == self._layout.blocks.ndim for name in self.names):
-            raise ValueError("`stacked` must be False for arrays that have only the axes of the grid; got True.")
-        self._known = {name: self._of_sample(contents.variables[name]) for name in self.names}
-        counts = [self._count(number) if stacked else 1 for number in range(len(given))]
-        self._ends = np.cumsum(counts)
-        self._starts = self._ends - counts
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -161,19 +175,25 @@ class Samples:
         number of samples, if `epochs` or `prefetch` is not a positive integer, or if `seed` is not an integer between 0
         and 2³² - 1. The iterator raises the errors of `samples[index]`.
         """
-        try:
-            import grain
-        except ImportError as error:
-            raise ImportError("`Samples.batches` needs grain: pip install grain.") from error
-        size, prefetch = check_count("size", size), check_count("prefetch", prefetch)
-        if size > len(self):
-            raise ValueError(f"`size` must be between 1 and the number of samples, {len(self)}; got {size}.")
-        epochs = None if epochs is None else check_count("epochs", epochs)
+        with raised_by_all_of(self._layout):
+            try:
+                import grain
+            except ImportError as error:
+                raise ImportError("`Samples.batches` needs grain: pip install grain.") from error
+            size, prefetch = check_count("size", size), check_count("prefetch", prefetch)
+            if size > len(self):
+                raise ValueError(f"`size` must be between 1 and the number of samples, {len(self)}; got {size}.")
+            epochs = None if epochs is None else check_count("epochs", epochs)
+            seed = None if seed is None else check_count("seed", seed, least=0)
+            if seed is not None and seed >= 2**32:
+                raise ValueError(f"`seed` must be below 2**32; got {seed}.")
+        if others := differing(self._layout.mesh, (size, seed, epochs)):
+            raise ValueError(
+                f"`size`, `seed` and `epochs` must be the same on every process; got {size}, {seed} and {epochs} on "
+                f"process {jax.process_index()}, others on {others}."
+            )
         order = grain.MapDataset.range(len(self))
-        if seed is not None:
-            if (number := check_count("seed", seed, least=0)) >= 2**32:
-                raise ValueError(f"`seed` must be below 2**32; got {number}.")
-            order = order.shuffle(seed=number)
+        order = order if seed is None else order.shuffle(seed=seed)
         batches = order.batch(size, drop_remainder=True).repeat(epochs).map(self.__getitem__)
         # By default, grain would read 500 batches ahead.
         return iter(batches.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=prefetch)))

@@ -15,6 +15,7 @@ from .._common.agreement import differing, raised_by_all_of
 from .._common.check import check_count, check_number, check_untraced
 from ..io import Checkpoints, Writer
 from ..io._agreement import check_writable_by_all
+from ..io._parts import processes_of
 from ._advance import advance, advance_controlled
 from ._clock import Clock, Position
 from ._description import described
@@ -170,7 +171,8 @@ def simulate(
         the beginning and after each interval.
     - `control`: `CFL` or `ErrorControl`, for a one-step method. By default, all steps have the same length.
     - `write`: the `Snapshots` to write at the beginning and after every `write.every` intervals.
-    - `checkpoint`: a folder for the checkpoints of this run. Checkpoints need orbax: `pip install orbax-checkpoint`.
+    - `checkpoint`: a folder for the checkpoints of this run. The mesh must have devices of every process. Checkpoints
+        need orbax: `pip install orbax-checkpoint`.
     - `minutes`: the time from one checkpoint to the next, in minutes.
     - `progress`: whether the first process shows the simulated time, the time of a step and the remaining time; or a
         function `(t, t_end)` that is called on each process after each compiled program.
@@ -211,6 +213,12 @@ def simulate(
         dt = float(solver.dt) if control is None else float(check_number("solver.dt", solver.dt, positive=True))
         clock = Clock.of(float(t), float(t_end), interval, None if control is not None else dt)
         observed = Observed(observe, mesh, is_saved=checkpoint is not None)
+        # All processes save a checkpoint together.
+        if checkpoint is not None and len(owners := processes_of(mesh)) < jax.process_count():
+            raise ValueError(
+                "`checkpoint` must be None on a mesh without devices of every process; got the processes "
+                f"{list(owners)} of {jax.process_count()}. Save the result by `io.write`, or choose another mesh."
+            )
     files = write and (str(write.path), write.every), checkpoint is None
     if others := differing(mesh, (clock, dt, interval is None, type(control).__name__, observe is None, files)):
         raise ValueError(

@@ -17,7 +17,7 @@ import decompops as dops
 import h5py
 import jax
 import numpy as np
-from decompops import io
+from decompops import io, pde
 from decompops.io import _barrier, _read
 from decompops.io._snapshot import _Writing
 from jax.experimental import multihost_utils
@@ -35,7 +35,8 @@ def say(text: object) -> None:
 def elsewhere(folder: Path) -> None:
     """Write a NumPy array on a mesh without devices of process 0. Process 0 raises an error. Process 1 writes.
 
-    Then save and restore an array on this mesh, which both processes refuse, and on a mesh of all devices.
+    Simulate there with checkpoints. Then save and restore an array on this mesh, which both processes refuse, and on a
+    mesh of all devices.
     """
     mesh = jax.sharding.Mesh(jax.devices()[-2:], "x")
     dec = dops.Decomposition(mesh, shape=SHAPE)
@@ -46,6 +47,13 @@ def elsewhere(folder: Path) -> None:
             say("written")
         except ValueError as error:
             say(f"ValueError: {error}")
+    if jax.process_index() == 1:
+        solver = pde.ETDRK(pde.Diffusion(dops.FFT(mesh, shape=(4, 4)), 1.0), 0.5)
+        u = solver.equation.state(solver.equation.transform.decomposition.shard(np.ones((4, 4), complex)))
+        try:
+            pde.simulate(solver, u, 1.0, checkpoint=folder / "run")
+        except ValueError as error:
+            say(f"simulate: {error}")
     everywhere = jax.sharding.Mesh(jax.devices(), "x")
     arrays = [
         jax.make_array_from_callback(SHAPE, jax.NamedSharding(of, jax.P("x")), U.__getitem__, dtype=U.dtype)
@@ -214,6 +222,9 @@ def mistaken(folder: Path) -> None:
         (partial(io.read, grid=dec), {"path": good}, {"path": folder / "none.h5"}),
         (partial(io.read, grid=dec), {"path": good}, {"names": "q"}),
         (partial(io.read, grid=dec), {"path": good}, {"names": 5}),
+        (partial(io.Samples, grid=dec), {"paths": good}, {"paths": []}),
+        (partial(io.Samples, grid=dec), {"paths": good}, {"paths": folder / "none.h5"}),
+        (io.Samples(good, dec).batches, {"size": 1}, {"size": 2}),
         (io.Checkpoints, {"folder": folder / "checkpoints"}, {"keep": 0}),
         (io.Checkpoints, {"folder": folder / "checkpoints"}, {"folder": good}),
         (checkpoints.save, {"step": 2, "tree": like}, {"tree": abstract}),
@@ -290,7 +301,7 @@ def replaced(folder: Path) -> None:
 
 
 def samples(folder: Path) -> None:
-    """Read batches in the background of a computation. Then damage a sample whose blocks belong to process 1."""
+    """Read batches in the background of a computation. Let process 1 differ, and damage one of its blocks."""
     dec = dops.Decomposition(jax.make_mesh((2, jax.device_count() // 2), ("data", "x")), shape=SHAPE, axes="x")
     paths = [folder / f"{i}.zarr" for i in range(4)]
     for i, path in enumerate(paths):
@@ -299,6 +310,17 @@ def samples(folder: Path) -> None:
     first = jax.jit(lambda u: (u - U).max((1, 2, 3)), out_shardings=jax.NamedSharding(dec.mesh, jax.P()))
     with closing(found.batches(2, seed=0, epochs=3)) as batches:
         say(f"order {[np.asarray(first(batch['u'])).tolist() for batch in batches]}")
+    rank = jax.process_index()
+    for task in (
+        lambda: io.Samples(paths[:: 1 - 2 * rank], dec),
+        lambda: io.Samples(paths[: 3 + rank], dec),
+        lambda: found.batches(2, seed=rank),
+        lambda: io.read(paths[rank], dec),
+    ):
+        try:
+            task()
+        except (ValueError, RuntimeError) as error:
+            say(f"other: {error}")
     multihost_utils.sync_global_devices("read")
     if jax.process_index() == 0:
         for file in (paths[2] / "u" / "c").rglob("*"):
