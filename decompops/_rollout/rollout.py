@@ -2,7 +2,6 @@
 
 import logging
 import math
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from .._common.check import check_count
+from .._common.say import say
 from .checkpointing import Chain, Placement, checkpointed
 from .memory import Budget, best_plan, check_budget
 
@@ -163,4 +163,4 @@ def _call(report: Callable, done: Any, steps: Any) -> None:
 
 def _print_progress(done: Any, steps: Any) -> None:
     if jax.process_index() == 0:
-        print(f"\r{int(done)} of {int(steps)} steps", end="\n" if done == steps else "", file=sys.stderr, flush=True)
+        say(f"\r{int(done)} of {int(steps)} steps", end="\n" if done == steps else "")

@@ -3,10 +3,11 @@
 import concurrent.futures.thread  # noqa: F401 - It registers the function that closes pools: see below.
 import functools
 import os
-import sys
 import threading
 import traceback
 from collections.abc import Callable
+
+from .._common.say import flush, say
 
 
 # The functions that wait for what the program still writes.
@@ -35,11 +36,10 @@ def _wait_at_exit() -> None:
             try:
                 wait()
             except Exception:
-                traceback.print_exc()
+                say(traceback.format_exc(), end="")
                 failed = True
         if failed:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            flush()
             os._exit(1)
 
     # Functions of `atexit` come too late: Python closes its pools of threads before, and then orbax cannot complete a

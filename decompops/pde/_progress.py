@@ -8,6 +8,8 @@ from typing import Any
 
 import jax
 
+from .._common.say import Said, say
+
 
 SECONDS_TO_FIRST_LINE = 5
 SECONDS_BETWEEN_LINES = 30
@@ -28,7 +30,7 @@ def progress(show: Callable | bool, start: float, t: float, t_end: float) -> Ite
         return
     show = show and jax.process_index() == 0
     if show and t > start:
-        print(f"The run continues from t = {t:.6g}.", file=sys.stderr, flush=True)
+        say(f"The run continues from t = {t:.6g}.")
     if not show or t_end <= t:
         yield lambda now, steps: None
         return
@@ -36,10 +38,11 @@ def progress(show: Callable | bool, start: float, t: float, t_end: float) -> Ite
         from rich import console as terminals, progress as bars
     except ImportError:
         terminals = bars = None
-    if terminals is None or bars is None or not sys.stderr.isatty():
+    stream: Any = Said(sys.stderr)
+    if terminals is None or bars is None or not stream.isatty():
         yield _lines(t_end)
         return
-    console, text = terminals.Console(stderr=True), "t = {task.fields[t]:.4g} of {task.fields[end]:.4g}"
+    console, text = terminals.Console(file=stream), "t = {task.fields[t]:.4g} of {task.fields[end]:.4g}"
     columns = bars.TextColumn(text), bars.BarColumn(), bars.TextColumn("{task.description}"), bars.TimeRemainingColumn()
     with bars.Progress(*columns, console=console) as bar:
         # rich accepts floats as well as integers.
@@ -67,7 +70,7 @@ def _lines(t_end: float) -> Report:
         due = now + SECONDS_BETWEEN_LINES
         since, begin = now - first[0], first[1]
         left = f", {since * (t_end - t) / (t - begin) / 60:.3g} min left" if begin < t < t_end else ""
-        print(f"t = {t:.4g} of {t_end:.4g}, {text}{left}", file=sys.stderr, flush=True)
+        say(f"t = {t:.4g} of {t_end:.4g}, {text}{left}")
 
     return report
 

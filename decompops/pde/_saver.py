@@ -1,6 +1,5 @@
 """Saves a simulation at regular times and at its end."""
 
-import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import jax
 
 from .._common.agreement import exchange_numbers
+from .._common.say import say
 from .._core.structure import Structure
 from ..io import Checkpoints, Writer
 from ._clock import Clock, Position
@@ -129,6 +129,5 @@ class Saver:
         self._checkpoints.wait()
         if jax.process_index() == 0:
             folder = self._checkpoints.folder
-            message = f"Stopped by signal {stop} at t = {t:.6g}. Run the program again to continue from {folder}."
-            print(message, file=sys.stderr)
+            say(f"Stopped by signal {stop} at t = {t:.6g}. Run the program again to continue from {folder}.")
         raise SystemExit(128 + stop)

@@ -75,3 +75,23 @@ def test_nothing_is_shown(show, process, monkeypatch, capsys):
     with _progress.progress(show, 0.0, 0.5, 1.0) as report:
         report(1.0, 10)
     assert capsys.readouterr() == ("", "")
+
+
+class Lost(Stream):
+    """A stream on a full disk, or to a terminal whose window has been closed."""
+
+    def write(self, text):
+        raise OSError(text)
+
+    def flush(self):
+        raise OSError("flush")
+
+
+@pytest.mark.parametrize("stream", [Lost(terminal=True), Lost(terminal=False), None], ids=["terminal", "log", "none"])
+def test_a_run_does_not_end_because_its_progress_cannot_be_shown(clock, monkeypatch, stream):
+    """Otherwise the run would lose what it has not saved, and other processes would wait for the first one."""
+    monkeypatch.setattr("sys.stderr", stream)
+    with _progress.progress(True, 0.0, 0.5, 2.0) as report:
+        for t in (1.0, 1.5, 2.0):
+            clock.now += 10
+            report(t, 1)

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from ..._common.say import say
 from ..native import library
 from .coordinator import told
 
@@ -49,8 +50,7 @@ def announce(communicator: Any) -> None:
     if problems and communicator.rank == 0:
         text = "; ".join(problems)
         what_to_do = " ".join(advice for name, advice in _WHAT_TO_DO.items() if f" {name} " in text)
-        line = f"decompops: rank 0: hosts differ: {text}. Results agree up to rounding. {what_to_do}"
-        print(line, file=sys.stderr, flush=True)
+        say(f"decompops: rank 0: hosts differ: {text}. Results agree up to rounding. {what_to_do}")
 
 
 def difference(first: dict[str, str], other: dict[str, str]) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from ..._common.say import flush
 from ..native.library import MpiKernels
 
 
@@ -89,8 +90,7 @@ def end_together(communicator: Any, kernels: MpiKernels | None, traces: bool) ->
         # A forked child has the state of its parent's MPI and JAX, but not their threads. The exit functions of MPI and
         # JAX would wait for these threads, or end the parent's job. So the child ends here, before these functions run.
         # Python does not tell this function the exit status. `end` has set `child_status` to 1 if the child failed.
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush()
         os._exit(child_status)
 
     sys.excepthook = on_exception

@@ -4,7 +4,6 @@ import atexit
 import ctypes
 import math
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
+from ..._common.say import say
 from ..native import caller
 from ..native.library import OVER_MPI
 from . import signals
@@ -183,7 +183,7 @@ def _meet(communicator: Any, limits: Limits) -> None:
         if seconds > limits.timeout and not told:
             told = True
             where = f"decompops: rank {communicator.rank} has waited {seconds:.0f} s in `initialize()` for other ranks"
-            print(where, file=sys.stderr, flush=True)
+            say(where)
         if seconds > limit:
             raise RuntimeError(
                 f"decompops: rank {communicator.rank}: `initialize()` must be called by all {communicator.size} ranks, "
