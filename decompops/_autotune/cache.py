@@ -12,12 +12,13 @@ import equinox as eqx
 import jax
 
 from .._backend.xla.backend import XLA
+from .._common.agreement import raised_by_all_of
 from .._common.ownership import open_regular, replace_file
 from .._core.decomposition import Decomposition
 from .trial import Operator, Task
 
 
-_UNKNOWN, _BAD = -1, -2
+_UNKNOWN = -1
 # The entry of the file that marks it as one of this library.
 _MARK = {"decompops": "choices of autotune"}
 Candidates = list[Decomposition]
@@ -28,16 +29,10 @@ def known(path: str | os.PathLike, task: Task, candidates: Candidates, operator:
 
     If one process cannot use the file, all processes raise an error.
     """
-    key, choice = "", _UNKNOWN
-    problem = f"`cache` must be usable on process {task.devices[0].process_index}, whose error says why."
-    try:
+    with raised_by_all_of(task.everywhere):
         key = _key(task, candidates, operator)  # all processes must build the operators
         choice = _choice(path, key, len(candidates)) if task.leads else _UNKNOWN
-    except ValueError as error:
-        choice, problem = _BAD, str(error)
     choice = task.agreed(choice)
-    if choice == _BAD:
-        raise ValueError(problem)
     return key, None if choice == _UNKNOWN else choice
 
 
@@ -112,7 +107,7 @@ def _choice(path: str | os.PathLike, key: str, candidates: int) -> int:
             return _UNKNOWN
         if type(choice) is not int or not 0 <= choice < candidates:
             raise ValueError(f"it says {choice!r}, of {candidates} candidates")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(
             f"`cache` must be a JSON file that `autotune` has written, or a new one; got {path!r}: {error}."
         ) from error

@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from .._backend.base import AbstractBackend
+from .._common.agreement import differing, raised_by_all_of
 from .._common.check import check_count, check_flag, check_shape
 from .._common.sharding import checked_types, without_ambient_mesh
 from .._core.decomposition import Decomposition
@@ -75,35 +76,42 @@ def autotune(
 
     **Returns:** a `Decomposition` of `shape` with the fastest mesh and backend, and with the given `pad`.
 
-    **Raises:** `ValueError` or `TypeError` if an argument is not valid, or if `pad` is False and no mesh divides
-    `shape`. With `cache`, `ValueError` also in two cases: if the program of the operator calls Python functions, or if
-    `backends` has a tuner, which must measure before it knows its candidates. `RuntimeError` if no
-    candidate works.
+    **Raises:** `ValueError` or `TypeError` on every process if an argument is not valid, if the processes pass other
+    arguments, or if `pad` is False and no mesh divides `shape`. With `cache`, `ValueError` also in two cases: if the
+    program of the operator calls Python functions, or if `backends` has a tuner, which must measure before it knows its
+    candidates. `RuntimeError` if no candidate works.
     """
-    shape = check_shape("shape", shape)
-    axes = _checked_axes(axes, len(shape))
-    for name, function in (("operator", operator), ("on_trial", on_trial)):
-        if not (function is None or callable(function)):
-            raise TypeError(f"`{name}` must be a function or None; got {function!r}.")
-    task = Task(
-        shape,
-        _checked_devices(devices),
-        _checked_dtype(dtype),
-        axes,
-        checked_types(axis_types, axes),
-        check_count("repeats", repeats),
-        on_trial,
-        check_flag("pad", pad),
-    )
-    if not task.sizes:
+    found = _checked_devices(devices)
+    everywhere = Mesh(np.array(found), "devices")
+    with raised_by_all_of(everywhere):
+        shape = check_shape("shape", shape)
+        axes = _checked_axes(axes, len(shape))
+        for name, function in (("operator", operator), ("on_trial", on_trial)):
+            if not (function is None or callable(function)):
+                raise TypeError(f"`{name}` must be a function or None; got {function!r}.")
+        if not (cache is None or isinstance(cache, str | os.PathLike)):
+            raise TypeError(f"`cache` must be a path or None; got {cache!r}.")
+        types, repeats = checked_types(axis_types, axes), check_count("repeats", repeats)
+        task = Task(shape, found, _checked_dtype(dtype), axes, types, repeats, on_trial, check_flag("pad", pad))
+        if not task.sizes:
+            raise ValueError(
+                f"`shape` must be divided by a mesh {task.axes} of {len(task.devices)} devices, unless `pad=True`; got "
+                f"{task.shape}, which none divides. Pass `pad=True` to pad fields with zeros, or choose another shape."
+            )
+        entries = _working(task.mesh(task.sizes[0])) if backends is None else _checked_backends(backends)
+        if cache is not None and (tuners := [entry for entry in entries if isinstance(entry, AbstractTuner)]):
+            raise ValueError(
+                f"`cache` must be None with a tuner, which measures to find its candidates; got {tuners[0]}."
+            )
+    # The processes time the same candidates, one after the other.
+    facts = shape, str(task.dtype), axes, types, repeats, task.pad, operator is None, cache is None
+    names = [entry if isinstance(entry, str) else type(entry).__name__ for entry in entries]
+    if others := differing(everywhere, (facts, names)):
         raise ValueError(
-            f"`shape` must be divided by a mesh {task.axes} of {len(task.devices)} devices, unless `pad=True`; got "
-            f"{task.shape}, which none divides. Pass `pad=True` to pad fields with zeros, or choose another shape."
+            f"`autotune` must get the same arguments on every process; got `shape` {shape}, `dtype` {task.dtype}, the "
+            f"backends {names} and `cache` {cache} on process {jax.process_index()}, others on {others}."
         )
     operator = there_and_back(task.real) if operator is None else operator
-    entries = _working(task.mesh(task.sizes[0])) if backends is None else _checked_backends(backends)
-    if cache is not None and (tuners := [entry for entry in entries if isinstance(entry, AbstractTuner)]):
-        raise ValueError(f"`cache` must be None with a tuner, which measures to find its candidates; got {tuners[0]}.")
     with without_ambient_mesh():  # The candidates have meshes of their own.
         candidates = [candidate for entry in entries for candidate in _candidates(task, entry)]
         if cache is None:

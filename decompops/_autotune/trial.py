@@ -52,6 +52,11 @@ class Task:
         return not jnp.issubdtype(self.dtype, jnp.complexfloating)
 
     @property
+    def everywhere(self) -> Mesh:
+        """A mesh of all devices, on which the processes agree."""
+        return Mesh(np.array(self.devices), "devices")
+
+    @property
     def leads(self) -> bool:
         """Whether this process reads and writes files for all processes."""
         return self.devices[0].process_index == jax.process_index()
@@ -76,9 +81,9 @@ class Task:
 
     def gathered(self, value: float | int) -> np.ndarray:
         """Gather the value of each process, once per device. Every process that owns a device must call this method."""
-        if len({device.process_index for device in self.devices}) == 1:
+        mesh = self.everywhere
+        if not mesh.is_multi_process:
             return np.array([value])
-        mesh = Mesh(np.array(self.devices), ("devices",))
         one_each, everywhere = (NamedSharding(mesh, PartitionSpec(*names)) for names in (mesh.axis_names, ()))
         mine = np.full(1, value, np.float32)
         values = jax.make_array_from_callback((mesh.size,), one_each, lambda _: mine)

@@ -72,10 +72,21 @@ def check_other_numpy_array_on_one_rank(mesh: Mesh) -> None:
                 assert np.isnan(function(same * np.nan).addressable_shards[0].data).any()
 
 
+def check_other_search_on_one_rank(mesh: Mesh) -> None:
+    """With other candidates, the ranks would time different programs. Without a cache, they would begin earlier."""
+    rank = min(jax.process_index(), 1)
+    for name, values in (("shape", ((8, 8), (8, 16))), ("repeats", (1, 2)), ("cache", ("none.json", None))):
+        with pytest.raises(ValueError, match="`autotune` must get the same arguments on every process"):
+            dops.autotune(**{"shape": (8, 8), "devices": mesh.devices, name: values[rank]})
+    with pytest.raises(ValueError, match=f"^{'' if rank else 'process 1 failed: '}`repeats` must"):
+        dops.autotune((8, 8), devices=mesh.devices, repeats=1 - rank)
+
+
 CHECKS = (
     check_other_shape_on_one_rank,
     check_other_numpy_array_on_one_rank,
     check_bad_array_on_one_rank,
     check_other_particles_on_one_rank,
     check_other_run_on_one_rank,
+    check_other_search_on_one_rank,
 )
