@@ -126,6 +126,7 @@ class Checkpoints:
         - `step`: the number of the checkpoint: an integer of at least 0, larger than all earlier numbers.
         - `tree`: a dictionary of PyTrees by name, such as states, models, optimizer states, random keys and numbers
             (also complex numbers). Leaves that are neither arrays nor numbers, such as functions, are not saved.
+            Numbers and arrays without a mesh are those of the first process; `restore` gives them to every process.
         - `structures`: a dictionary that gives the `Structure` of states, such as `solver.in_structure`, by their names
             in `tree`. A structure says which part of an array is padding, and what the numbers of a spectrum mean: the
             bases, the modes, the `norm` and the box.

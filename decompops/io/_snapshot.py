@@ -56,7 +56,7 @@ def write(
         shows a field with a component for each axis as a vector.
     - `arrays`: a dictionary of fields `(*batch, nx, ny, nz)` or of spectra by name, with or without padding. Their
         dtypes are `bool`, integers, real numbers of 16 to 64 bits, and complex numbers of 64 or 128 bits; in Zarr also
-        `int4`, `bfloat16` and the float8 types of tensorstore.
+        `int4`, `bfloat16` and the float8 types of tensorstore. NumPy arrays are written by the first process alone.
     - `grid`: the transform that takes the fields or returns the spectra, such as an `FFT3D`; or the `Decomposition` or
         the `Layout` of the arrays. If it was built with a `box`, the file has coordinates: the positions of the points,
         or the angular wavenumbers of the modes. A `Decomposition` or a `Layout` stands for equally spaced points, the
