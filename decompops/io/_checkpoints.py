@@ -75,7 +75,8 @@ class Checkpoints:
             preservation_policy=newest,
             async_options=orbax.AsyncOptions(barrier_sync_fn=self._barrier),
         )
-        self._manager = orbax.CheckpointManager(self.folder, options=options)
+        with raised_by_all():
+            self._manager = orbax.CheckpointManager(self.folder, options=options)
         self._is_closed = False
 
     @property
@@ -296,7 +297,9 @@ class Checkpoints:
 
         While another program saves, some processes may already have found a checkpoint that others have not.
         """
-        wanted = of_first_process(str(self.latest if step is None else step))
+        with raised_by_all():
+            wanted = str(self.latest if step is None else step)
+        wanted = of_first_process(wanted)
         with raised_by_all():
             if step is not None and str(step) != wanted:
                 raise ValueError(f"`step` must be the same on every process; got {step}, and {wanted} on process 0.")

@@ -142,7 +142,7 @@ def _attempt(
     checksum, snapshot, error = 0, None, None
     try:
         found = find(path)
-    except FileNotFoundError as missing:
+    except OSError as missing:  # Python before 3.13 also raises the errors of a folder that it may not look into.
         return FAILED, checksum, snapshot, missing
     stamp = format.stamp(found)
     try:

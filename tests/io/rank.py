@@ -9,9 +9,10 @@ import resource
 import signal
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import decompops as dops
 import h5py
@@ -243,6 +244,36 @@ def mistaken(folder: Path) -> None:
     writer.write(folder / "after.zarr", like, dec)
     writer.wait()
     say(f"steps {checkpoints.steps}, {sorted(path.name for path in folder.glob('[!.]*'))}")
+
+
+def blind(folder: Path) -> None:
+    """Read what one process cannot look at, as after a fault of its file system: first process 1, then process 0."""
+    dec = dops.Decomposition(jax.make_mesh((jax.device_count(),), ("x",)), shape=SHAPE)
+    like, path = {"u": dec.shard(U)}, folder / "u.h5"
+    io.write(path, like, dec)
+    checkpoints = io.Checkpoints(folder)
+    checkpoints.save(1, like)
+    checkpoints.close()
+    found = io.Checkpoints(folder)
+    tasks = (
+        partial(io.read, path, dec),
+        partial(io.Samples, path, dec),
+        partial(io.Checkpoints, folder),
+        partial(found.restore, like),
+        partial(found.contents, 1),
+    )
+    error = PermissionError("no access")
+    for process in (1, 0):
+        for task in tasks:
+            with ExitStack() as stack:
+                if jax.process_index() == process:
+                    stack.enter_context(patch.object(Path, "exists", side_effect=error))
+                    stack.enter_context(patch("os.listdir", side_effect=error))
+                try:
+                    task()
+                    say("read")
+                except OSError as raised:
+                    say(f"{type(raised).__name__}: {raised}")
 
 
 def recovering(folder: Path) -> None:

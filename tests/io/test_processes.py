@@ -119,6 +119,15 @@ def test_a_wrong_argument_of_one_process_is_told_to_the_others(tmp_path):
         assert lines(rank, r"^steps \[1\], \['after.zarr', 'checkpoints', 'good.h5', 'good.xdmf'\]$"), report(ranks)
 
 
+def test_a_process_that_cannot_look_at_files_is_told_to_the_others(tmp_path):
+    ranks = run(tmp_path, "blind")
+    for number, rank in enumerate(ranks):
+        told = "OSError: process {} failed: no access"
+        here, there = "PermissionError: no access", told.format(1 - number)
+        found = lines(rank, "^(?:read|.*no access)$")
+        assert found == [*[(there, here)[number]] * 5, *[(here, there)[number]] * 5], report(ranks)
+
+
 def test_damaged_and_newer_files_are_refused_by_all_processes(tmp_path):
     """All processes soon raise errors of one type, even if only one process cannot read its part of a file."""
     ranks = run(tmp_path, "refused")
