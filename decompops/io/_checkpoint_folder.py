@@ -36,8 +36,9 @@ class _Lock:
             self.file.close()
 
 
-# The locks that this process holds, by the identity of the folder. Two `Checkpoints` of one program share a lock.
-_LOCKS: WeakValueDictionary[str, _Lock] = WeakValueDictionary()
+# The locks that this process holds, by the device and the inode of the marks. Two `Checkpoints` of one program share a
+# lock. A copy of a folder has the same identity, but a lock of its own.
+_LOCKS: WeakValueDictionary[tuple[int, int], _Lock] = WeakValueDictionary()
 
 
 class CheckpointFolder:
@@ -140,8 +141,7 @@ class CheckpointFolder:
                 f"`folder` must be new or a folder of checkpoints; got {self.path}, in which something else has the "
                 "name .decompops. Choose another folder, or remove this file.",
             )
-        self._lock = _LOCKS.get(self.identity) or self._locked(alone=True)
-        _LOCKS[self.identity] = self._lock
+        self._lock = self._shared_lock(alone=True)
 
     def _check_new(self) -> None:
         """Raise `FileNotFoundError` if the folder has checkpoints, but not the mark without which nobody finds them."""
@@ -160,8 +160,7 @@ class CheckpointFolder:
         """Mark and lock the folder again, in the first process."""
         self.path.mkdir(parents=True, exist_ok=True)
         mark(self.path, KIND, str(self.identity))
-        held, new = _LOCKS[str(self.identity)], self._locked(alone=True)
-        held.file, new.file = new.file, held.file
+        self._lock = self._shared_lock(alone=True)
 
     def _join(self) -> None:
         """Lock the folder, in a process that is not the first, unless this process does not see the first's mark."""
@@ -172,13 +171,19 @@ class CheckpointFolder:
             if time.monotonic() > end:
                 return
             time.sleep(0.1)
-        self._lock = _LOCKS.get(str(self.identity)) or self._locked(alone=False)
-        _LOCKS[str(self.identity)] = self._lock
+        self._lock = self._shared_lock(alone=False)
 
     def _unfinished(self) -> list[str]:
         """Return the names of the checkpoints that are not complete."""
         pattern = re.compile(f"[0-9]+-{self.identity}{re.escape(TEMPORARY)}")
         return sorted(filter(pattern.fullmatch, os.listdir(self.path)))
+
+    def _shared_lock(self, *, alone: bool) -> _Lock:
+        """Return the lock that this process holds on the folder, or a new one."""
+        found = os.stat(self.path / MARK)
+        key = found.st_dev, found.st_ino
+        lock = _LOCKS[key] = _LOCKS.get(key) or self._locked(alone=alone)
+        return lock
 
     def _locked(self, *, alone: bool) -> _Lock:
         try:

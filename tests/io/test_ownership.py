@@ -130,6 +130,18 @@ def test_checkpoints_without_the_mark_of_their_folder_are_told(tmp_path):
         checkpoints.save(4, {"i": 4})
 
 
+def test_a_copy_of_a_folder_has_a_lock_of_its_own(tmp_path):
+    with io.Checkpoints(tmp_path / "old") as old:
+        old.save(1, {"i": 1})
+        old.wait()
+        shutil.copytree(tmp_path / "old", tmp_path / "new")
+        with io.Checkpoints(tmp_path / "new") as new:
+            new.save(2, {"i": 2})
+            for folder in ("old", "new"):
+                with pytest.raises(BlockingIOError):
+                    locked(tmp_path / folder, alone=True)
+
+
 @pytest.mark.parametrize("removed", [".decompops", ""])
 def test_a_mark_that_is_removed_meanwhile_is_made_again(tmp_path, removed):
     """Otherwise no other start would find the next checkpoint. The folder is still locked."""
