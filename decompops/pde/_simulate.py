@@ -179,8 +179,8 @@ def simulate(
 
     **Returns:** a `Simulation`.
 
-    **Raises:** `ValueError` or `TypeError` on every process if an argument is invalid, if the processes pass different
-    times, or if an argument does not fit the run saved in `checkpoint`;
+    **Raises:** `ValueError` or `TypeError` on every process if an argument is invalid, if the processes pass other
+    times or options, or if an argument does not fit the run saved in `checkpoint`;
     `NotFinite` if a state is not finite; `StepTooShort` if `control` asks for steps that are too short; the errors of
     `decompops.io`, at the beginning if a folder cannot be written to or if another program saves in `checkpoint`.
     `NotFinite` and `StepTooShort` hold the last finite state. This state is not saved in `checkpoint`.
@@ -219,12 +219,15 @@ def simulate(
                 "`checkpoint` must be None on a mesh without devices of every process; got the processes "
                 f"{list(owners)} of {jax.process_count()}. Save the result by `io.write`, or choose another mesh."
             )
-    files = write and (str(write.path), write.every), checkpoint is None
-    if others := differing(mesh, (clock, dt, interval is None, type(control).__name__, observe is None, files)):
+        description = described(solver, args)
+        options = description, described(control, None), observe is None, checkpoint is None
+    files = write and (str(write.path), write.every)
+    if others := differing(mesh, (clock, dt, interval is None, options, files)):
         raise ValueError(
-            "every process must simulate with the same times and `solver.dt`, and with `observe`, `control`, `write` "
-            f"and `checkpoint` alike; processes {others} differ from process {jax.process_index()}, which simulates "
-            f"from t = {clock.start!r} to {clock.end!r} with steps of {dt!r}."
+            "every process must simulate with the same times and `solver.dt`, the same options of `solver`, `args` and "
+            "`control`, and with `observe`, `write` and `checkpoint` alike; processes "
+            f"{others} differ from process {jax.process_index()}, which simulates from t = {clock.start!r} to "
+            f"{clock.end!r} with steps of {dt!r} and {description}."
         )
     finite = is_finite(solver, carried)
     check_untraced("u", finite, "simulate", "`solver.rollout`")  # Under `jax.jit`, all results are traced.
@@ -234,7 +237,7 @@ def simulate(
         request = Request() if checkpoint is None else stack.enter_context(listening())
         checkpoints = None if checkpoint is None else stack.enter_context(Checkpoints(checkpoint))
         writer = stack.enter_context(Writer())
-        saver = Saver(checkpoints, writer, request, minutes, solver.in_structure, described(solver, args))
+        saver = Saver(checkpoints, writer, request, minutes, solver.in_structure, description)
         refused = saver.claim()  # Until the claim, another job may save a newer checkpoint.
         found = saver.restored(clock, position, interval, observed)
         clock, position = found or (clock, position)

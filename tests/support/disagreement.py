@@ -50,9 +50,12 @@ def check_other_run_on_one_rank(mesh: Mesh) -> None:
     solver, rank = pde.ETDRK(pde.Diffusion(fft, 0.1), 0.25), jax.process_index()
     u = solver.equation.state(fft.decomposition.shard(np.ones((8, 8))))
     observe = [lambda t, u: t, None][min(rank, 1)]
-    for options in ({"t_end": 1.0 + rank}, {"t": -1.0 * rank}, {"interval": 0.25 * (1 + rank)}, {"observe": observe}):
+    other = pde.ETDRK(pde.Diffusion(fft, 0.1 * (1 + rank)), 0.25)
+    different = {"t_end": 1.0 + rank, "t": -1.0 * rank, "interval": 0.25 * (1 + rank), "observe": observe}
+    different |= {"solver": other, "args": {"force": 1.0 + rank}, "control": pde.ErrorControl(1e-3 * (1 + rank))}
+    for options in ({name: value} for name, value in different.items()):
         with pytest.raises(ValueError, match=r"every process must simulate .*; processes \[.* simulates from t = "):
-            pde.simulate(solver, u, **{"t_end": 1.0, **options})
+            pde.simulate(**{"solver": solver, "u": u, "t_end": 1.0, **options})
     for name, wrong in (("t_end", "late"), ("minutes", None), ("write", "u.h5"), ("u", np.ones(3))):
         with pytest.raises(TypeError if name != "u" else (TypeError, ValueError), match=f"`{name}` must|must be"):
             pde.simulate(**{"solver": solver, "u": u, "t_end": 1.0, **({name: wrong} if rank else {})})
