@@ -79,5 +79,5 @@ class Multiply(AbstractOperator):
         return Structure(self.decomposition.layout(), space="field")
 
     def result_structure(self, given: Structure) -> Structure:
-        kind = "complex" if jnp.iscomplexobj(self.factor) else given.kind
+        kind = "complex" if np.iscomplexobj(self.factor) else given.kind
         return replace(self.in_structure, kind=kind).following(given)

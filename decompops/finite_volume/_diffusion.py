@@ -165,7 +165,7 @@ class Diffusion(AbstractDerivable):
     def structures(self, form: Form, given: Structure | None) -> tuple[Structure, Structure]:
         del form  # In every form, the result has the layout of the input.
         source, _ = self.network.exchange.structures(UNCHANGED, given)
-        is_complex = any(map(jnp.iscomplexobj, jax.tree.leaves(self.network)))
+        is_complex = any(map(np.iscomplexobj, jax.tree.leaves(self.network)))
         return source, replace(source, kind="complex") if is_complex else source
 
     def apply(self, x: Shaped[Array | np.ndarray, "*field"], form: Form, *, local: bool) -> Shaped[Array, "*result"]:

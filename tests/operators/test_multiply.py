@@ -5,7 +5,7 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
-from decompops import solve, spectral
+from decompops import finite_volume, solve, spectral
 from decompops.testing import assert_adjoint, assert_transposed
 
 from helpers import assert_close, make_mesh, random_field
@@ -54,6 +54,16 @@ def test_jit_of_an_operator_with_arrays_says_what_to_do():
         with pytest.raises(TypeError, match=r"holds arrays, and has no hash; .*eqx.filter_jit\(operator\)\(x\)"):
             jax.jit(operator)(u)
     assert_close(dec.gather(eqx.filter_jit(solve.CG(multiply))(u)), np.full(SHAPE, 1 / 3))
+
+
+def test_copies_that_hold_something_else_than_arrays_are_printed():
+    """`jax.tree.map` makes such copies: the specs of a `shard_map`, the shardings of a checkpoint, a mask of optax."""
+    dec = dops.Decomposition(make_mesh((2, 4)), shape=SHAPE, pad=True)
+    multiply, volumes = dops.Multiply(dec, np.ones(SHAPE)), finite_volume.Diffusion(dec, boundary="dirichlet")
+    for operator in (multiply, volumes, multiply @ volumes, solve.CG(volumes)):
+        for put in (lambda x: jax.P(), lambda x: x.sharding, lambda x: x.dtype, lambda x: True, lambda x: object()):
+            assert repr(jax.tree.map(put, operator)) == repr(operator)
+    assert repr(volumes.specs) == repr(volumes)
 
 
 def test_bad_input(plain):
