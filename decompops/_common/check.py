@@ -3,7 +3,7 @@
 import math
 import operator
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, SupportsIndex
 
 import jax
@@ -14,6 +14,11 @@ from jax.core import Tracer
 
 from .blocks import axis_names
 from .host import fitting
+
+
+# One number, as users write it: fields with the converter `as_number` take these.
+Real = float | int | np.number | Array
+Integer = int | np.integer | Array
 
 
 def check_axis(name: str, value: Any, ndim: int) -> int:
@@ -157,6 +162,17 @@ def check_count(name: str, value: Any, *, least: int = 1) -> int:
     if count >= 2**63:
         raise ValueError(f"`{name}` must be below 2**63; got {value!r}.")
     return count
+
+
+def taking(accepted: Any, converter: Callable[[Any], Any]) -> Any:
+    """Return `converter` as the converter of a field for which the constructor takes values of the type `accepted`.
+
+    Equinox writes the type that a converter takes into the signature of the constructor. The converters below serve
+    fields of many types. Type checkers take the type from the field, because they see no converter here.
+    """
+    convert = lambda value: converter(value)
+    convert.__annotations__ = {"value": accepted}
+    return convert
 
 
 def as_number(value: Any) -> Any:

@@ -13,7 +13,7 @@ from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Shaped
 
-from .._common.check import check_number
+from .._common.check import check_number, taking
 from .._common.host import device_array
 from .._rollout.rollout import Options, check_options, roll_out
 from ._cosmology import Cosmology
@@ -21,6 +21,9 @@ from ._home import home_of
 from ._mesh import ParticleMesh
 from ._particles import Particles
 from ._sum import in_use
+
+
+Times = Float[Array | np.ndarray, " steps_plus_one"]
 
 
 class KickDriftKick(eqx.Module):
@@ -60,7 +63,7 @@ class KickDriftKick(eqx.Module):
 
     mesh: ParticleMesh
     force: Callable[[Particles], Array]
-    times: Float[Array, " steps_plus_one"] = eqx.field(converter=lambda times: device_array(times, "times"))
+    times: Times = eqx.field(converter=taking(Times, lambda times: device_array(times, "times")))
     cosmology: Cosmology | None = None
 
     def __check_init__(self):

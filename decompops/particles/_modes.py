@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Inexact
 
-from .._common.check import as_number, check_count
+from .._common.check import Integer, as_number, check_count, taking
 from .._core.window import Window
 from .._operator.transform import AbstractTransform
 from ..spectral import AbstractSpectralOperator, _vector
@@ -48,7 +48,7 @@ class Deconvolution(AbstractSpectralOperator):
 
     fft: AbstractTransform
     window: WindowName | Window = eqx.field(static=True)
-    times: int = eqx.field(static=True, default=1, converter=as_number)
+    times: int = eqx.field(static=True, default=1, converter=taking(Integer, as_number))
 
     def __check_init__(self):
         shape = check_periodic(self.fft)

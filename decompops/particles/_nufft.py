@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Inexact, Shaped
 
-from .._common.check import as_number, check_flag, check_inexact, check_number
+from .._common.check import Real, as_number, check_flag, check_inexact, check_number, taking
 from .._common.host import device_array
 from .._common.primes import has_prime_above
 from .._core.decomposition import Decomposition
@@ -59,8 +59,8 @@ class NUFFT(eqx.Module):
     """
 
     decomposition: Decomposition
-    tolerance: float = eqx.field(static=True, converter=as_number, default=1e-6)
-    oversampling: float = eqx.field(static=True, converter=as_number, default=2.0)
+    tolerance: float | int = eqx.field(static=True, converter=taking(Real, as_number), default=1e-6)
+    oversampling: float | int = eqx.field(static=True, converter=taking(Real, as_number), default=2.0)
     real: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):

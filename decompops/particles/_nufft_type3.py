@@ -13,7 +13,7 @@ from jaxtyping import Inexact, Shaped
 from numpy.polynomial import Chebyshev
 
 from .._common.box import Box, Number
-from .._common.check import as_number
+from .._common.check import Real, as_number, taking
 from .._core.decomposition import Decomposition
 from .._operator.transpose import Transpose
 from ._home import Home
@@ -61,8 +61,8 @@ class NUFFTType3(eqx.Module):
     """
 
     decomposition: Decomposition
-    tolerance: float = eqx.field(static=True, converter=as_number, default=1e-6)
-    oversampling: float = eqx.field(static=True, converter=as_number, default=2.0)
+    tolerance: float | int = eqx.field(static=True, converter=taking(Real, as_number), default=1e-6)
+    oversampling: float | int = eqx.field(static=True, converter=taking(Real, as_number), default=2.0)
 
     def __check_init__(self):
         NUFFT(self.decomposition, self.tolerance, self.oversampling)  # Raises an error for a wrong argument.

@@ -8,8 +8,8 @@ from jax.core import Tracer
 from jaxtyping import Inexact
 
 from .._common.blocks import axis_names
-from .._common.box import Number
-from .._common.check import as_number, as_tuples, brief, check_number
+from .._common.box import Numbers
+from .._common.check import Integer, as_number, as_tuples, brief, check_number, taking
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
@@ -53,8 +53,8 @@ class Buoyancy(AbstractSpectral):
     """
 
     fft: AbstractTransform
-    acceleration: tuple[Number, ...] = eqx.field(converter=as_tuples)
-    scalar: int = eqx.field(kw_only=True, default=0, static=True, converter=as_number)
+    acceleration: Numbers = eqx.field(converter=taking(Numbers, as_tuples))
+    scalar: int = eqx.field(kw_only=True, default=0, static=True, converter=taking(Integer, as_number))
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):

@@ -6,8 +6,8 @@ import equinox as eqx
 from jax import Array
 from jaxtyping import Inexact
 
-from .._common.box import Number
-from .._common.check import as_tuples, check_number
+from .._common.box import Numbers
+from .._common.check import as_tuples, check_number, taking
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft, check_periodic
@@ -41,7 +41,7 @@ class Coriolis(AbstractSpectral):
     """
 
     fft: AbstractTransform
-    rotation: tuple[Number, ...] = eqx.field(converter=as_tuples)
+    rotation: Numbers = eqx.field(converter=taking(Numbers, as_tuples))
     components: ClassVar[Components] = "vector"
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 

@@ -19,7 +19,7 @@ from jaxtyping import Inexact
 from .._basis.fourier import Fourier
 from .._common.box import Box, Number
 from .._common.broadcast import aligned
-from .._common.check import as_number, brief, check_count, check_number, is_one_of
+from .._common.check import Integer, as_number, brief, check_count, check_number, is_one_of, taking
 from .._common.typed import zeros_like
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -214,7 +214,7 @@ class KolmogorovForcing(AbstractSpectral):
     """
 
     fft: AbstractTransform
-    mode: int = eqx.field(static=True, default=4, converter=as_number)
+    mode: int = eqx.field(static=True, default=4, converter=taking(Integer, as_number))
     amplitude: Number = 1.0
     of: Literal["velocity", "vorticity"] = eqx.field(kw_only=True, default="velocity", static=True)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)

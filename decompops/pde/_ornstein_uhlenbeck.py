@@ -5,7 +5,7 @@ The processes are functions of a key and of the time. They have no state: see do
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -17,8 +17,8 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Inexact
 
 from .._common.blocks import axis_names
-from .._common.box import Box, Number
-from .._common.check import check_key, check_number
+from .._common.box import Box, Number, Numbers
+from .._common.check import check_key, check_number, taking
 from .._common.keys import threefry
 from .._common.sharding import map_blocks
 from .._common.typed import sharded_like
@@ -48,9 +48,10 @@ from ._symbols import size_of_constant
 # for each correlation time, and the process is linear between these values.
 SPAN = 32
 BISECTIONS = 12
+AnyKey = Array | np.ndarray | tuple[Any, Any]  # A key of JAX, or its two words.
 
 
-def _words(key: Any) -> tuple[Any, Any]:
+def _words(key: AnyKey) -> tuple[Any, Any]:
     """Return the two words of a key: numbers that belong to no device, and that the description of a run contains.
 
     `dataclasses.replace` passes the words of the old forcing.
@@ -98,10 +99,10 @@ class OrnsteinUhlenbeckForcing(AbstractSpectral):
     """
 
     fft: AbstractTransform
-    key: tuple[Any, Any] = eqx.field(converter=_words)
+    key: AnyKey = eqx.field(converter=_words)
     amplitude: Number = eqx.field(kw_only=True)
     time: Number = eqx.field(kw_only=True)
-    shell: Shell = eqx.field(kw_only=True, static=True, converter=plain_shell)
+    shell: Shell = eqx.field(kw_only=True, static=True, converter=taking(Numbers, plain_shell))
     of: Of = eqx.field(kw_only=True, default="velocity", static=True)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
@@ -133,7 +134,8 @@ class OrnsteinUhlenbeckForcing(AbstractSpectral):
         # the modes of the cube, the two have equal distances from the two ends.
         modes, last = np.flatnonzero(inside), inside.size - 1
         modes = modes[len(modes) // 2 :]
-        noise = _process(self.key, jnp.asarray(t, dtype) / _vector.cast(self.time, u), (2, ndim, len(modes)), dtype)
+        s = jnp.asarray(t, dtype) / _vector.cast(self.time, u)
+        noise = _process(cast(tuple, self.key), s, (2, ndim, len(modes)), dtype)
         # One of the `ndim` components, along k, is projected out. The real and the imaginary part share the variance.
         scale = size_of_constant(transform) / math.sqrt(4 * (ndim - 1) * len(modes))
         noise = noise * (_vector.cast(scale, u) * _vector.cast(self.amplitude, u))

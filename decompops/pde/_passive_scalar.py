@@ -8,9 +8,9 @@ from jax import Array
 from jaxtyping import Inexact, Shaped
 
 from .._common.blocks import axis_names
-from .._common.box import Number
+from .._common.box import Number, Numbers
 from .._common.broadcast import aligned
-from .._common.check import as_tuples, check_number
+from .._common.check import as_tuples, check_number, taking
 from .._common.typed import zeros_like
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
@@ -52,7 +52,7 @@ class PassiveScalar(AbstractEquation):
 
     equation: AbstractEquation
     diffusivity: Number
-    mean_gradient: tuple[Number, ...] | None = eqx.field(kw_only=True, default=None, converter=as_tuples)
+    mean_gradient: Numbers | None = eqx.field(kw_only=True, default=None, converter=taking(Numbers | None, as_tuples))
     forcing: Forcing = eqx.field(kw_only=True, default=None)
 
     def __check_init__(self):

@@ -7,8 +7,8 @@ import equinox as eqx
 from jax import Array
 from jaxtyping import Inexact
 
-from .._common.box import Number
-from .._common.check import check_number
+from .._common.box import Number, Numbers
+from .._common.check import check_number, taking
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
@@ -126,7 +126,7 @@ class SwiftHohenberg(AbstractEquation):
     fft: AbstractTransform
     rate: Number
     critical: Number = eqx.field(kw_only=True, default=1.0)
-    polynomial: tuple[Number, ...] = eqx.field(kw_only=True, default=(0.0, 0.0, 1.0, -1.0), converter=_polynomial)
+    polynomial: Numbers = eqx.field(kw_only=True, default=(0.0, 0.0, 1.0, -1.0), converter=taking(Numbers, _polynomial))
     components: ClassVar[Components] = "scalar"
     walls: ClassVar[Walls] = "even"
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(1 / 2), static=True)

@@ -6,8 +6,8 @@ import equinox as eqx
 from jax import Array
 from jaxtyping import Inexact
 
-from .._common.box import Number
-from .._common.check import as_tuples, check_number
+from .._common.box import Number, Numbers
+from .._common.check import as_tuples, check_number, taking
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
@@ -68,7 +68,7 @@ class GrayScott(AbstractEquation):
     """
 
     fft: AbstractTransform
-    diffusivities: tuple[Number, Number] = eqx.field(converter=as_tuples)
+    diffusivities: Numbers = eqx.field(converter=taking(Numbers, as_tuples))
     feed: Number
     kill: Number
     components: ClassVar[Components] = 2

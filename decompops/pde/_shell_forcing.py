@@ -10,9 +10,9 @@ from jax import Array
 from jax.core import Tracer
 from jaxtyping import Bool, Inexact
 
-from .._common.box import Number
+from .._common.box import Number, Numbers
 from .._common.broadcast import aligned
-from .._common.check import as_number, as_tuples, check_number, is_one_of
+from .._common.check import as_number, as_tuples, check_number, is_one_of, taking
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector, mean_square
 from ..spectral._check import check_fft, check_periodic
@@ -123,7 +123,7 @@ class LinearForcing(AbstractSpectral):
 
     fft: AbstractTransform
     rate: Number
-    shell: Shell | None = eqx.field(default=None, static=True, converter=plain_shell)
+    shell: Shell | None = eqx.field(default=None, static=True, converter=taking(Numbers | None, plain_shell))
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
 
     def __check_init__(self):
@@ -174,7 +174,7 @@ class PowerForcing(AbstractSpectral):
 
     fft: AbstractTransform
     power: Number
-    shell: Shell = eqx.field(static=True, converter=plain_shell)
+    shell: Shell = eqx.field(static=True, converter=taking(Numbers, plain_shell))
     of: Of = eqx.field(kw_only=True, default="velocity", static=True)
     deformation_radius: Number | None = eqx.field(kw_only=True, default=None)
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)

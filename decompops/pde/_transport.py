@@ -9,8 +9,8 @@ from jax import Array, lax
 from jaxtyping import Inexact
 
 from .._common.blocks import axis_names
-from .._common.box import Number
-from .._common.check import as_tuples, check_flag, check_number
+from .._common.box import Number, Numbers
+from .._common.check import as_tuples, check_flag, check_number, taking
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
@@ -18,7 +18,7 @@ from ._equation import AbstractLinearEquation, Walls
 from ._symbols import fourth_power, third_power
 
 
-Diffusivity = Number | tuple[Number, ...] | tuple[tuple[Number, ...], ...]
+Diffusivity = Number | Numbers | tuple[Numbers, ...]
 
 
 def _check_diffusivity(diffusivity: Diffusivity, ndim: int) -> None:
@@ -70,7 +70,7 @@ class Diffusion(AbstractLinearEquation):
     """
 
     fft: AbstractTransform
-    diffusivity: Diffusivity = eqx.field(converter=as_tuples)
+    diffusivity: Diffusivity = eqx.field(converter=taking(Diffusivity, as_tuples))
     walls: ClassVar[Walls] = "any"
 
     def __check_init__(self):
@@ -88,7 +88,7 @@ def _for_each_axis(name: str, value: Any) -> tuple[Number, ...]:
     return tuple(check_number(name, part) for part in parts)
 
 
-def _check_for_each_axis(name: str, value: tuple[Number, ...], fft: Any) -> None:
+def _check_for_each_axis(name: str, value: Numbers, fft: Any) -> None:
     names = axis_names(len(check_fft(fft)))
     if len(value) != len(names):
         raise ValueError(f"`{name}` must be a tuple of one number for each of {', '.join(names)}; got {value!r}.")
@@ -107,8 +107,8 @@ class Advection(AbstractLinearEquation):
     """
 
     fft: AbstractTransform
-    velocity: tuple[Number, ...] = eqx.field(converter=lambda velocity: _for_each_axis("velocity", velocity))
-    diffusivity: Diffusivity = eqx.field(default=0.0, converter=as_tuples)
+    velocity: Numbers = eqx.field(converter=taking(Numbers, lambda value: _for_each_axis("velocity", value)))
+    diffusivity: Diffusivity = eqx.field(default=0.0, converter=taking(Diffusivity, as_tuples))
 
     def __check_init__(self):
         _check_for_each_axis("velocity", self.velocity, self.fft)
@@ -135,7 +135,7 @@ class Dispersion(AbstractLinearEquation):
     """
 
     fft: AbstractTransform
-    dispersivity: tuple[Number, ...] = eqx.field(converter=lambda value: _for_each_axis("dispersivity", value))
+    dispersivity: Numbers = eqx.field(converter=taking(Numbers, lambda value: _for_each_axis("dispersivity", value)))
     isotropic: bool = eqx.field(kw_only=True, default=True, static=True)
 
     def __check_init__(self):

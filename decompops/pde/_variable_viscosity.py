@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Inexact
 
-from .._common.check import as_number, brief
+from .._common.check import Integer, as_number, brief, taking
 from .._operator.transform import AbstractTransform
 from ..spectral import _vector
 from ..spectral._check import check_fft
@@ -52,7 +52,7 @@ class VariableViscosity(AbstractProducts):
 
     fft: AbstractTransform
     viscosity: Callable[[Array], Array]
-    scalar: int = eqx.field(kw_only=True, default=0, static=True, converter=as_number)
+    scalar: int = eqx.field(kw_only=True, default=0, static=True, converter=taking(Integer, as_number))
     dealiasing: AbstractDealiasing | None = eqx.field(kw_only=True, default=Truncate(), static=True)
     components: ClassVar[str] = "any"
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from .._common.check import as_number, check_count
+from .._common.check import Integer, as_number, check_count, taking
 from .._common.typed import zeros_like
 from ._solver import AbstractSolver
 from ._system import State, System
@@ -28,7 +28,7 @@ class GMRES(AbstractSolver):
     Rozložník and van den Eshof, Numer. Math. 101 (2005).
     """
 
-    restart: int = eqx.field(static=True, kw_only=True, default=30, converter=as_number)
+    restart: int = eqx.field(static=True, kw_only=True, default=30, converter=taking(Integer, as_number))
     needs: ClassVar[str] = "the operator or the preconditioner may be singular"
 
     def __check_init__(self):

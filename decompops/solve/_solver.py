@@ -15,7 +15,7 @@ from jax import Array, lax
 from jax.core import Tracer
 from jaxtyping import Inexact, Shaped
 
-from .._common.check import as_number, check_choice, check_count, check_inexact, check_number
+from .._common.check import Integer, Real, as_number, check_choice, check_count, check_inexact, check_number, taking
 from .._common.host import device_array
 from .._common.placement import known
 from .._common.remember import in_one_program, keep_if_traced
@@ -80,11 +80,13 @@ class AbstractSolver(AbstractOperator):
     # All methods have these options, and a subclass declares only further ones.
     operator: AbstractOperator
     preconditioner: Preconditioner = None
-    rtol: float = eqx.field(static=True, kw_only=True, default=1e-6, converter=as_number)
-    atol: float = eqx.field(static=True, kw_only=True, default=0.0, converter=as_number)
-    max_steps: int = eqx.field(static=True, kw_only=True, default=1000, converter=as_number)
+    rtol: float | int = eqx.field(static=True, kw_only=True, default=1e-6, converter=taking(Real, as_number))
+    atol: float | int = eqx.field(static=True, kw_only=True, default=0.0, converter=taking(Real, as_number))
+    max_steps: int = eqx.field(static=True, kw_only=True, default=1000, converter=taking(Integer, as_number))
     null_space: NullSpace = eqx.field(static=True, kw_only=True, default="operator")
-    component_axes: int | None = eqx.field(static=True, kw_only=True, default=None, converter=as_number)
+    component_axes: int | None = eqx.field(
+        static=True, kw_only=True, default=None, converter=taking(Integer | None, as_number)
+    )
     if_unconverged: IfUnconverged = eqx.field(static=True, kw_only=True, default="raise")
     needs: ClassVar[str]  # What the method requires, for the error after a breakdown.
 

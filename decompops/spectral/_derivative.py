@@ -2,10 +2,12 @@
 
 import math
 import operator
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Inexact
 
@@ -20,7 +22,7 @@ from ._modes import Components, SlopeAxes
 from ._operator import AbstractSpectralOperator
 
 
-def _check_orders(orders: Any) -> tuple[int, ...]:
+def _check_orders(orders: Sequence[int] | np.ndarray) -> tuple[int, ...]:
     try:
         found = tuple(operator.index(order) for order in orders)
     except TypeError:
@@ -52,7 +54,7 @@ class Derivative(AbstractSpectralOperator):
     """
 
     fft: AbstractTransform
-    orders: tuple[int, ...] = eqx.field(static=True, converter=_check_orders)
+    orders: Sequence[int] | np.ndarray = eqx.field(static=True, converter=_check_orders)
     first_basis: ClassVar[tuple[type[AbstractBasis], ...]] = (Chebyshev,)
 
     def __check_init__(self):

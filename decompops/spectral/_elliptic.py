@@ -30,9 +30,10 @@ from ._operator import AbstractSpectralOperator
 
 
 Walls = tuple[Wall, Wall] | None
+AnyWalls = Wall | Walls | list[Wall]  # As users write them.
 
 
-def as_walls(walls: Any) -> Any:
+def as_walls(walls: AnyWalls) -> Any:
     """Return one condition for both walls as a pair. Other values are returned unchanged, and checked later."""
     return (walls, walls) if isinstance(walls, str) else tuple(walls) if isinstance(walls, list) else walls
 

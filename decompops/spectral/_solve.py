@@ -16,7 +16,7 @@ from .._common.check import check_number
 from .._operator.transform import AbstractTransform
 from . import _vector
 from ._check import check_fft
-from ._elliptic import AbstractElliptic, Walls, as_walls
+from ._elliptic import AbstractElliptic, AnyWalls, as_walls
 from ._modes import Components
 from ._operator import AbstractSpectralOperator
 
@@ -62,7 +62,7 @@ class Poisson(AbstractElliptic):
     """
 
     fft: AbstractTransform
-    walls: Walls = eqx.field(static=True, converter=as_walls, default=None)
+    walls: AnyWalls = eqx.field(static=True, converter=as_walls, default=None)
 
     @property
     def sign(self) -> int:
@@ -145,7 +145,7 @@ class Helmholtz(AbstractElliptic):
 
     fft: AbstractTransform
     shift: Number
-    walls: Walls = eqx.field(static=True, converter=as_walls, default=None)
+    walls: AnyWalls = eqx.field(static=True, converter=as_walls, default=None)
 
     def __check_init__(self):
         check_fft(self.fft)

@@ -1,11 +1,14 @@
 """Tests of the public names of the package, and of their docstrings."""
 
 import copy
+import dataclasses
 import inspect
 import pickle
 from types import ModuleType
+from typing import Any
 
 import decompops as dops
+import equinox as eqx
 import numpy as np
 import pytest
 from decompops import extend, testing
@@ -137,6 +140,19 @@ def test_public_names():
         values = vars(package).items()
         assert {n for n, value in values if not n.startswith("_") and not isinstance(value, ModuleType)} == names
     assert {name for name in vars(extend) if not name.startswith("_")} == EXTEND | EXTEND_TYPES
+
+
+def test_signatures_show_types():
+    """Equinox takes the type of an argument from the converter of its field, which must not be `Any`."""
+    found = []
+    for module in (dops, *SUBPACKAGES):
+        for name in dir(module):
+            one = getattr(module, name)
+            if isinstance(one, type) and issubclass(one, eqx.Module) and dataclasses.is_dataclass(one):
+                parameters = inspect.signature(one).parameters
+                converted = [field.name for field in dataclasses.fields(one) if "converter" in field.metadata]
+                found += [f"{name}: {key}" for key in converted if parameters[key].annotation is Any]
+    assert found == []
 
 
 def test_public_docstrings():

@@ -33,6 +33,11 @@ moved: jax.Array = dops.Transpose(mesh, "z", 1, source_order=("z", "x", 1))(u)
 cosine = dops.Transform(mesh, bases=[dops.Cosine(2), dops.Fourier()], shape=(8, 8), axes="x")
 best: dops.Decomposition = dops.autotune((64, 64, 64), dtype="float32")
 navier_stokes: type[dops.pde.NavierStokes] = dops.pde.NavierStokes
+pressure: jax.Array = dops.spectral.Poisson(cosine, "neumann")(u)
+slope = dops.spectral.Derivative(fft, [1, 0, 0])
+noise = dops.pde.OrnsteinUhlenbeckForcing(fft, jax.random.key(1), amplitude=0.5, time=0.4, shell=(1, 2.5))
+wind = dops.pde.Advection(fft, np.ones(3), np.eye(3))
+solver = dops.solve.GMRES(slope, rtol=1e-8, restart=5)
 """
 MISTAKES = """
 import decompops as dops
@@ -52,6 +57,9 @@ dops.HaloExchange(mesh, halo="two")
 dops.Stencil(mesh, 3, halo=1)
 dops.Transpose(mesh, 1.5, "y")
 dops.Transform(mesh, bases=["cosine"])
+dops.particles.NUFFT(dops.Decomposition(mesh, shape=(8, 8)), tolerance="small")
+dops.spectral.Poisson(dops.FFT2D(mesh, shape=(8, 8)), 3)
+dops.pde.SBDF(dops.pde.Burgers(dops.FFT2D(mesh, shape=(8, 8)), 0.1), 0.1, order=5)
 dops.FFT4D(mesh)
 dops.pdes.NavierStokes
 """
