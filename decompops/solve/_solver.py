@@ -291,10 +291,12 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None, lose: bool) -
         norm = fields.norm(b)
         relative = jnp.where(is_derivative, norm, scale / size)
         fitted = lambda function: lambda x: sharded_like(fields.clear(function(x)), b)
+        preconditioned = fitted(lambda r: _like(r, precondition(r)))
         system = System(
             **vars(fields),
             apply=fitted(operator),
-            precondition=fitted(lambda r: _like(r, precondition(r))),
+            # No step removes rounding errors in the null space. Without the projection, they grow.
+            precondition=lambda r: projected(preconditioned(r)),
             scale=relative,
             target=solver.rtol * relative + solver.atol / size,
             max_steps=solver.max_steps,
