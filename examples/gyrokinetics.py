@@ -181,7 +181,7 @@ def theory(kz: float, ky: float, gradients: Gradients) -> complex:
     drive = gamma * drive + weighted * ky * gradients.temperature
 
     # Newton's method finds any one of the frequencies that balance the charges, or none. So it starts at many points.
-    omega = kz * np.add.outer(np.arange(-5, 0, 0.25), 1j * np.arange(0.1, 2, 0.2)).ravel()
+    omega = step = kz * np.add.outer(np.arange(-5, 0, 0.25), 1j * np.arange(0.1, 2, 0.2)).ravel()
     with np.errstate(all="ignore"):
         for _ in range(40):
             inverse = 1 / (omega[:, None] - kz * v)

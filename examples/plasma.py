@@ -100,7 +100,7 @@ def simulate(fft: dops.FFT, p: Particles, amplitude: Array | float, steps: int, 
 def theory(k: float, drift: float) -> complex:
     """Return the complex frequency of the wave that decays most slowly or grows fastest."""
     # Newton's method finds any one of many roots, or none. So it starts at many points.
-    omega = np.add.outer(np.linspace(0, math.hypot(1, 2 * k) + k * drift, 32), 1j * np.linspace(-2 * k, 0.5, 32))
+    omega = step = np.add.outer(np.linspace(0, math.hypot(1, 2 * k) + k * drift, 32), 1j * np.linspace(-2 * k, 0.5, 32))
     with np.errstate(all="ignore"):
         for _ in range(50):
             z = np.stack([omega / k - drift, omega / k + drift]) / math.sqrt(2)
@@ -110,7 +110,7 @@ def theory(k: float, drift: float) -> complex:
             step = math.sqrt(2) * k * (2 * k**2 - slope.mean(0)) / curvature.mean(0)
             omega = omega + step
     roots = omega[abs(step) < 1e-6]
-    root = roots[np.argmax(roots.imag)]
+    root = roots[np.argmax(np.imag(roots))]
     return complex(abs(root.real), root.imag)
 
 
