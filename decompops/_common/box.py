@@ -13,7 +13,8 @@ from jax.core import Tracer
 Number = float | int | Array
 Lengths = Number | tuple[Number, ...] | list[Number] | np.ndarray
 # Several numbers, as users write them.
-Numbers = tuple[Number | np.number, ...] | list[Number | np.number] | np.ndarray | Array
+_One = Number | np.number | np.ndarray
+Numbers = tuple[_One, ...] | list[_One] | np.ndarray | Array
 
 
 class Box(eqx.Module):

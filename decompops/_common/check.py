@@ -16,9 +16,9 @@ from .blocks import axis_names
 from .host import fitting
 
 
-# One number, as users write it: fields with the converter `as_number` take these.
-Real = float | int | np.number | Array
-Integer = int | np.integer | Array
+# One number, as users write it: fields with the converter `as_number` take these, also arrays without axes.
+Real = float | int | np.number | np.ndarray | Array
+Integer = int | np.integer | np.ndarray | Array
 
 
 def check_axis(name: str, value: Any, ndim: int) -> int:

@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Float, Inexact
 
 from .._common.box import Number
-from .._common.check import as_number, check_choice, check_number, taking
+from .._common.check import Integer, as_number, check_choice, check_number, taking
 from .._core.window import Window
 from .._operator.fft import FFT
 from .._operator.transform import AbstractTransform
@@ -65,13 +65,13 @@ class Gravity(eqx.Module):
     strength: Number | None = None
     mass: str | None = eqx.field(static=True, kw_only=True, default=None)
     laplacian: Literal["exact", 2] = eqx.field(
-        static=True, kw_only=True, default="exact", converter=taking(Literal["exact", 2], as_number)
+        static=True, kw_only=True, default="exact", converter=taking(Literal["exact", 2] | Integer, as_number)
     )
     gradient: Literal["exact", 2, 4] = eqx.field(
-        static=True, kw_only=True, default="exact", converter=taking(Literal["exact", 2, 4], as_number)
+        static=True, kw_only=True, default="exact", converter=taking(Literal["exact", 2, 4] | Integer, as_number)
     )
     deconvolutions: Literal[0, 1, 2] = eqx.field(
-        static=True, kw_only=True, default=0, converter=taking(Literal[0, 1, 2], as_number)
+        static=True, kw_only=True, default=0, converter=taking(Literal[0, 1, 2] | Integer, as_number)
     )
 
     def __check_init__(self):

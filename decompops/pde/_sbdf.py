@@ -10,7 +10,7 @@ from jax import Array
 from jaxtyping import Inexact
 
 from .._common.box import Number
-from .._common.check import as_number, check_choice, check_number, taking
+from .._common.check import Integer, as_number, check_choice, check_number, taking
 from .._common.remember import in_one_program
 from .._common.typed import zeros_like
 from ..spectral._vector import cast
@@ -64,7 +64,7 @@ class SBDF(AbstractIntegrator):
 
     equation: AbstractSplitEquation
     dt: Number
-    order: Order = eqx.field(default=2, static=True, converter=taking(Order, as_number))
+    order: Order = eqx.field(default=2, static=True, converter=taking(Order | Integer, as_number))
 
     def __check_init__(self):
         check_choice("order", self.order, get_args(Order))

@@ -1,6 +1,7 @@
 """`Fields`: sums and products of sharded fields, with as few all-reduces as possible."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from jax import Array, lax
 from .._common.blocks import Blocks, MeshAxis, entry_names
 from .._common.broadcast import aligned
 from .._core.block_reduction import BlockReduction
-from .._core.reductions import cleared, mean, wide
+from .._core.reductions import cleared, wide
 
 
 @dataclass(frozen=True)
@@ -40,25 +41,29 @@ class Fields:
         field = cleared(field, self.lengths)
         return field if self.open_cells is None else jnp.where(aligned(self.open_cells, field), field, 0)
 
-    def without_mean(self, field: Array) -> Array:
-        """Return `field` minus the mean of each component, in each part of the grid."""
-        field = self.clear(field)
-        if self.closed_parts is None:
-            return self.clear(field - self._mean(field, self.open_cells))
+    def projection(self) -> Callable[[Array], Array]:
+        """Return a function that subtracts the mean of each component, in each part of the grid, by one all-reduce."""
+        parts, ndim = self.closed_parts, len(self.lengths)
+        cells = self.open_cells if parts is None else parts
 
-        lead = field.ndim - len(self.lengths)
-        parts = jnp.expand_dims(self.closed_parts, tuple(range(1, lead + 1)))
-        means = self._mean(jnp.where(parts, field[None], 0), parts)
-        return field - jnp.sum(jnp.where(parts, means, 0), 0)
+        def totals(field: Array) -> Array:
+            return jnp.expand_dims(self._added(jnp.sum(field, self._whole)), tuple(range(-ndim, 0)))
 
-    def _mean(self, field: Array, cells: Array | None) -> Array:
-        """Return the mean over some cells of a field that is zero in all others, with axes of length one."""
-        over = self.over if self.over.by_kernels else None
-        means = mean(field, self.lengths, over)
-        if cells is not None:
-            share = mean(cells.astype(means.real.dtype), self.lengths, over)
-            means = means / jnp.where(share == 0, 1, share).astype(means.dtype)
-        return jnp.expand_dims(means, tuple(range(-len(self.lengths), 0)))
+        # The number of cells is computed here, and not in each step.
+        number = jnp.asarray(float(math.prod(self.lengths))) if cells is None else totals(cells.astype(float))
+        number = jnp.maximum(number, 1)
+
+        def without_mean(field: Array) -> Array:
+            field = self.clear(field)
+            size = number.astype(field.dtype)
+            if parts is None:
+                return self.clear(field - totals(field) / aligned(size, field))
+            lead = tuple(range(1, field.ndim - ndim + 1))
+            each, size = jnp.expand_dims(parts, lead), jnp.expand_dims(size, lead)
+            means = totals(jnp.where(each, field[None], 0)) / size
+            return field - jnp.sum(jnp.where(each, means, 0), 0)
+
+        return without_mean
 
     def dots(self, *pairs: tuple[Array, Array]) -> tuple[Array, ...]:
         """Return the sums of `conj(u) * v` over the axes of a field, for all pairs (u, v), by one all-reduce."""
@@ -67,18 +72,25 @@ class Fields:
 
     def dots_of_stacks(self, *pairs: tuple[Array, Array]) -> tuple[Array, ...]:
         """Return `dots` for pairs of stacks of fields, which have a further first axis, by one all-reduce."""
-        # First each device adds up its cells along whole axes. The sums are small, so they can be joined: then one
-        # all-reduce is enough. XLA itself would take one for each mesh axis.
-        ndim, sharded = len(self.names), [name for name in self.names if name]
-        whole = (*range(-self.inner, -ndim), *(i - ndim for i, name in enumerate(self.names) if not name))
+        whole = (*range(-self.inner, -len(self.names)), *self._whole)
         sums = [jnp.sum((jnp.conj(u) * v).astype(wide(v.dtype)), whole) for u, v in pairs]
-        found = jnp.concatenate(sums)
-        if sharded:
-            mesh, lengths = self.over.mesh, found.shape[-len(sharded) :]
-            parts = tuple(math.prod(mesh.shape[axis] for axis in entry_names(name)) for name in sharded)
-            found = replace(self.over, blocks=Blocks(lengths, parts, tuple(sharded)))(found)
+        found = self._added(jnp.concatenate(sums))
         ends = np.cumsum([len(part) for part in sums]).tolist()
         return tuple(lax.slice_in_dim(found, end - len(part), end) for part, end in zip(sums, ends))
+
+    @property
+    def _whole(self) -> tuple[int, ...]:
+        """The axes of the grid that no mesh axis shards."""
+        return tuple(i - len(self.names) for i, name in enumerate(self.names) if not name)
+
+    def _added(self, sums: Array) -> Array:
+        """Add up the sums over whole axes, by one all-reduce. XLA itself would take one for each mesh axis."""
+        sharded = tuple(name for name in self.names if name)
+        if not sharded:
+            return sums
+        mesh, lengths = self.over.mesh, sums.shape[-len(sharded) :]
+        parts = tuple(math.prod(mesh.shape[axis] for axis in entry_names(name)) for name in sharded)
+        return replace(self.over, blocks=Blocks(lengths, parts, sharded))(sums)
 
     def norm(self, field: Array) -> Array:
         """Return the norm of each field of the batch. The squares must neither overflow nor be all zero: see `size`."""
