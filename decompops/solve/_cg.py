@@ -15,7 +15,7 @@ class CG(AbstractSolver):
 
     `solver(b)` returns the solution x of `operator(x) = b`. The solver is an operator itself: `.T` solves with the
     transpose, and `@` composes. Each step applies the operator and the preconditioner once, and has one all-reduce, or
-    two for an operator with a null space.
+    two with a preconditioner for an operator with a null space.
 
     !!! example
 

@@ -295,8 +295,8 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None, lose: bool) -
         system = System(
             **vars(fields),
             apply=fitted(operator),
-            # No step removes rounding errors in the null space. Without the projection, they grow.
-            precondition=lambda r: projected(preconditioned(r)),
+            # No step removes rounding errors in the null space, and a preconditioner would let them grow.
+            precondition=preconditioned if solver.preconditioner is None else lambda r: projected(preconditioned(r)),
             scale=relative,
             target=solver.rtol * relative + solver.atol / size,
             max_steps=solver.max_steps,

@@ -39,16 +39,15 @@ def test_constants(method):
     assert_close(np.linalg.norm(found(dec.shard(b))[0]), np.linalg.norm(expected))
 
 
-@pytest.mark.parametrize("preconditioner", [None, solve.Multigrid])
 @pytest.mark.parametrize("method", [solve.CG, solve.MINRES])
-def test_a_tolerance_below_the_rounding_error_leaves_a_good_solution(method, preconditioner):
+def test_a_tolerance_below_the_rounding_error_leaves_a_good_solution(method):
     """Rounding errors in the null space do not grow, also if the method goes on after it has found the solution."""
     dec = dops.Decomposition(make_mesh((2, 4)), shape=(16, 16, 16), box=dops.Box(1.0))
     operator = finite_volume.Diffusion(dec, np.ones((16, 16, 16), np.float32), boundary="neumann")
     x = np.cos(np.pi * (np.arange(16) + 0.5) / 16).astype(np.float32)
     b = dec.shard(x[:, None, None] + np.zeros((16, 16, 16), np.float32))
     options = {"rtol": 1e-9, "null_space": "constants", "if_unconverged": "return", "max_steps": 100}
-    solver = method(operator, preconditioner and preconditioner(operator), **options)
+    solver = method(operator, solve.Multigrid(operator), **options)
     error = np.asarray(b) - np.asarray(operator(solver(b)))
     assert np.linalg.norm(error) < 1e-4 * np.linalg.norm(b)
 
