@@ -180,7 +180,8 @@ def theory(kz: float, ky: float, gradients: Gradients) -> complex:
     drive = kz * v + ky * (gradients.density + gradients.temperature * (v**2 / 2 - 1.5))
     drive = gamma * drive + weighted * ky * gradients.temperature
 
-    # Newton's method finds any one of the frequencies that balance the charges, or none. So it starts at many points.
+    # Several frequencies balance the charges. From one start, Newton's method may find one that is not the fastest
+    # growth, or none. So it starts at many points.
     omega = step = kz * np.add.outer(np.arange(-5, 0, 0.25), 1j * np.arange(0.1, 2, 0.2)).ravel()
     with np.errstate(all="ignore"):
         for _ in range(40):

@@ -99,7 +99,7 @@ def simulate(fft: dops.FFT, p: Particles, amplitude: Array | float, steps: int, 
 
 def theory(k: float, drift: float) -> complex:
     """Return the complex frequency of the wave that decays most slowly or grows fastest."""
-    # Newton's method finds any one of many roots, or none. So it starts at many points.
+    # From one start, Newton's method may find another root than the highest one, or none. So it starts at many points.
     omega = step = np.add.outer(np.linspace(0, math.hypot(1, 2 * k) + k * drift, 32), 1j * np.linspace(-2 * k, 0.5, 32))
     with np.errstate(all="ignore"):
         for _ in range(50):

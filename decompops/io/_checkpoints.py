@@ -54,7 +54,7 @@ class Checkpoints:
         """**Arguments:**
 
         - `folder`: the folder of the checkpoints, which all processes share. `save` creates it if it does not exist.
-            All processes must make the same `Checkpoints`.
+            Every process must create its `Checkpoints`, with the same arguments.
         - `keep`: the number of checkpoints to keep. Older checkpoints are removed when a new checkpoint is complete.
 
         **Raises:** `ValueError` if `keep` is not a positive integer, or if the path of `folder` is not UTF-8, or has a

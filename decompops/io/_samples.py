@@ -31,8 +31,8 @@ class Samples:
 
     `samples[i]` is a dictionary of the fields of one sample, by name. `samples[[4, 0, 7]]` is a batch of samples: the
     fields have one more axis in front, for the samples. A batch is sharded as `Decomposition.shard` shards it: mesh
-    axes that do not shard the grid shard the batch if they divide it. All processes of the mesh must make the same
-    `Samples`, call `batches` with the same arguments, and read the same indices.
+    axes that do not shard the grid shard the batch if they divide it. Every process of the mesh must create its
+    `Samples` and call `batches` with the same arguments, and must read the same indices.
 
     Reading needs no communication, so threads may read while the program computes. `samples.batches` does this with
     grain, JAX's library for training data. `Samples` is a `grain.sources.RandomAccessDataSource`, so it can also be the

@@ -14,8 +14,7 @@ class CG(AbstractSolver):
     """Conjugate gradients: for operators that are symmetric (complex: Hermitian) and positive or negative definite.
 
     `solver(b)` returns the solution x of `operator(x) = b`. The solver is an operator itself: `.T` solves with the
-    transpose, and `@` composes. Each step applies the operator and the preconditioner once, and has one all-reduce, or
-    two with a preconditioner for an operator with a null space.
+    transpose, and `@` composes. Each step applies the operator and the preconditioner once, and has one all-reduce.
 
     !!! example
 

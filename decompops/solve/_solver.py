@@ -62,7 +62,7 @@ class AbstractSolver(AbstractOperator):
         property `closed_parts`, this holds for the mean over the cells of each part. None for an operator
         that has an inverse. By default, "operator": what the property `operator.null_space` says, or None if there is
         no such property. Then a mean of b that is larger than the tolerance is an error, because no x solves the
-        system.
+        system. With a null space, each use of a preconditioner has one more all-reduce.
     - `component_axes`: the number of axes before the grid that belong to one system, such as 1 for a vector. By
         default, the axes in `operator.in_structure`.
     - `if_unconverged`: what a call does if the solver does not converge. "raise" raises `NotConverged`; "warn" warns,

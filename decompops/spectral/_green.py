@@ -216,7 +216,7 @@ def screened_symbol(axes: int, squared: Array, q: Array, reach: Number, area: Nu
 
     - `squared`: the square of the wavenumber along the open axes.
     - `q`: the screening of the other axes; zero or positive.
-    - `area`: the product of the periods along the open axes.
+    - `area`: the product of the periods along the open axes. A constant is a mode zero of this size.
     """
     is_zero, flat = squared == 0, q == 0
     s = root(squared)

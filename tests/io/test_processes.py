@@ -161,7 +161,7 @@ def test_all_processes_read_the_same_snapshot(tmp_path):
 
 
 def test_each_process_reads_only_its_own_part_of_a_batch(tmp_path):
-    """Both processes iterate in the same order. A damaged sample is no error where it belongs to the other process.
+    """Both processes get the batches in the same order. A damaged block is an error only on the process that reads it.
 
     Without a comparison, the blocks of a sample would come from other snapshots on each process, in silence.
     """
