@@ -61,8 +61,8 @@ class AbstractSolver(AbstractOperator):
         grids and between Neumann walls. Then the mean of b is ignored, and the mean of x is zero. If the operator has a
         property `closed_parts`, this holds for the mean over the cells of each part. None for an operator
         that has an inverse. By default, "operator": what the property `operator.null_space` says, or None if there is
-        no such property. Then a mean of b that is larger than the tolerance is an error, because no x solves the
-        system. With a null space, each use of a preconditioner has one more all-reduce.
+        no such property. Then a mean of b that is larger than the tolerance, and than rounding errors of b, is an
+        error, because no x solves the system. With a null space, each use of a preconditioner has one more all-reduce.
     - `component_axes`: the number of axes before the grid that belong to one system, such as 1 for a vector. By
         default, the axes in `operator.in_structure`.
     - `if_unconverged`: what a call does if the solver does not converge. "raise" raises `NotConverged`; "warn" warns,
@@ -266,7 +266,8 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None, lose: bool) -
     incompatible = scale < 0
     if solver._ignores_constants and solver.null_space == "operator":
         ignored = lax.stop_gradient(fields.norm_of_any_size(b - right))
-        incompatible = ignored > solver.rtol * scale + solver.atol
+        rounding = float(jnp.finfo(dtype).eps)  # Whoever subtracts the mean leaves an error of this size.
+        incompatible = ignored > max(solver.rtol, rounding) * scale + solver.atol
         right = fields.select(incompatible, 0.0, right)
     start = zeros_like(b)
     if guess is not None:

@@ -67,6 +67,19 @@ def test_the_null_space_of_an_operator_is_known(plain):
     assert abs(np.mean(x)) < 1e-12
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_a_mean_of_rounding_errors_is_ignored(dtype):
+    dec = dops.Decomposition(make_mesh((1, 1)), shape=SHAPE)
+    operator = finite_volume.Diffusion(dec, np.ones(SHAPE, dtype), boundary="neumann")
+    b = random_field(SHAPE) + 1
+    b = jnp.asarray(b - b.mean(), dtype)
+    norm = float(np.linalg.norm(np.asarray(b, float)))
+    assert abs(np.mean(np.asarray(b, float))) * b.size**0.5 > 1e-9 * norm
+    found = solve.CG(operator, rtol=1e-9, if_unconverged="return").solve(b)
+    assert found.reason != solve.Reason.INCOMPATIBLE
+    assert solve.CG(operator, rtol=1e-9).solve(b + 0.1).reason == solve.Reason.INCOMPATIBLE
+
+
 def test_zeros_and_nan(plain):
     dec = plain.Decomposition(make_mesh((1, 1)), shape=SHAPE)
     operator = plain.Multiply(dec, np.abs(random_field(SHAPE)) + 1)
