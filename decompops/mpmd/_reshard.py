@@ -252,17 +252,16 @@ def _freight(name: str, array: Movable | np.ndarray, target_name: str, target: N
 
 def _route(name: str, array: Movable, target_name: str, target: NamedSharding) -> Route:
     """Return the route of an array. All checks come first, because a later error could lose a consumed array."""
-    if not isinstance(array, Movable):
-        raise TypeError(f"`{name}` must hold arrays with a NamedSharding; got {type(array).__name__}.")
+    at = array.sharding if isinstance(array, Movable) else type(array).__name__
+    if not isinstance(at, NamedSharding):
+        raise TypeError(
+            f"`{name}` must hold arrays with a NamedSharding; got {at}. Move the array by `jax.device_put` to a "
+            "NamedSharding."
+        )
     if array.is_deleted():
         raise RuntimeError(
             f"`{name}` holds an array of shape {array.shape} that has been deleted, perhaps because it was donated. "
             "Pass an array that still has values."
-        )
-    if not isinstance(array.sharding, NamedSharding):
-        raise TypeError(
-            f"`{name}` must hold arrays with a NamedSharding; got {array.sharding}. Move the array by `jax.device_put` "
-            "to a NamedSharding."
         )
     check_movable(name, array)
     if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
@@ -270,12 +269,12 @@ def _route(name: str, array: Movable, target_name: str, target: NamedSharding) -
     if not isinstance(target.mesh, Mesh):
         raise TypeError(f"`{target_name}` must be on a mesh of devices; got {target.mesh}.")
     check_divides(target_name, target, array.shape)
-    check_spec(name, array.sharding.spec)
+    check_spec(name, at.spec)
     usual = jax.local_devices()[0].default_memory().kind
-    for what, sharding in ((name, array.sharding), (target_name, target)):
+    for what, sharding in ((name, at), (target_name, target)):
         if sharding.memory_kind not in (None, usual):
             raise ValueError(f"`{what}` must be in the devices' own memory, {usual!r}; got {sharding.memory_kind!r}.")
-    return find_route(array.shape, np.dtype(array.dtype), array.sharding, target)
+    return find_route(array.shape, np.dtype(array.dtype), at, target)
 
 
 def _in_batches(mpmd_mesh: MpmdMesh, freights: Sequence[Freight], threshold: int | None) -> list[jax.Array]:

@@ -308,7 +308,7 @@ def test_refused_arrays_are_not_consumed(plain):
         there(half, u, at(P(), half))
     for array, target, message in (
         (jnp.ones(3), everywhere, r"`tree` must hold arrays with a NamedSharding; got SingleDeviceSharding"),
-        (np.ones(3), everywhere, r"`tree` must hold arrays with a NamedSharding; got ndarray"),
+        (np.ones(3), everywhere, r"got ndarray. Move the array by `jax.device_put`"),
         (u, P("x"), r"`target` must hold NamedShardings or MpmdShardings or Structures; got P\('x'"),
     ):
         with pytest.raises(TypeError, match=message):
