@@ -276,11 +276,12 @@ def _structure(
 
         return summed_over_grid("structure_functions", dec, blocks, moments, lines, (2,))[0]
 
-    sums = [of_axis(axis) / math.prod(dec.shape) for axis in axes]
-    own = [_vector.components(moments, 2)[axis] for axis, moments in zip(axes, sums)]
-    longitudinal = sum(own[1:], own[0]) / len(axes)
-    every = jnp.sum(sum(sums[1:], sums[0]), -3)
-    transverse = (every - len(axes) * longitudinal) / (len(axes) * (ndim - 1))
+    moments = [_vector.components(of_axis(axis) / math.prod(dec.shape), 2) for axis in axes]
+    own = [parts[axis] for axis, parts in zip(axes, moments)]
+    # The others are added up by themselves: in the sum of all, rounding errors of `own` could be larger than they are.
+    others = [part for axis, parts in zip(axes, moments) for i, part in enumerate(parts) if i != axis]
+    longitudinal = _vector.total(own) / len(own)
+    transverse = _vector.total(others) / len(others) if others else jnp.nan * longitudinal
     return StructureFunctions(jnp.asarray(r, longitudinal.dtype), longitudinal, transverse)
 
 
