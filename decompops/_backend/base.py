@@ -62,11 +62,12 @@ NOBODY = Caller()
 
 @dataclass(frozen=True)
 class Call:
-    """One use of a plan: the only parameter of the library's primitives.
+    """One use of a plan, a parameter of the library's primitives.
 
     - `mesh`: the mesh whose devices hold the blocks.
     - `batch`: the mesh axes that shard the leading batch axes, as far as they are known.
     - `caller`: the place that calls the operator, if the backend asks for it.
+    - `is_retyped`: whether the axes of `mesh` have other types than the operator's, those of the context.
     """
 
     plan: Plan
@@ -74,6 +75,7 @@ class Call:
     backend: "AbstractBackend"
     batch: tuple[BatchEntry, ...] = ()
     caller: Caller = NOBODY
+    is_retyped: bool = False
 
     @property
     def platform(self) -> str:

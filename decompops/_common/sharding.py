@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
-from jax.extend.core import Primitive
+from jax.extend.core import Jaxpr, Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
@@ -42,6 +42,16 @@ def mesh_in_context(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
     if devices is None or dict(devices.shape) != dict(context.shape):
         return context
     return mesh_like(context, devices.devices, devices.axis_names)
+
+
+@functools.lru_cache(maxsize=256)
+def program_on(mesh: Mesh) -> Jaxpr:
+    """Return a program that does nothing on the devices of `mesh`.
+
+    As a parameter of a primitive, it tells a surrounding `jax.jit` the devices of the primitive, and is never lowered.
+    """
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        return jax.make_jaxpr(jax.shard_map(lambda: 0, mesh=mesh, in_specs=(), out_specs=PartitionSpec()))().jaxpr
 
 
 def ambient_mesh() -> Mesh | AbstractMesh:

@@ -1,7 +1,8 @@
 """The JAX primitive that runs every distributed operator, and its form for one block inside a `shard_map`.
 
-The only parameter of both primitives is a hashable `Call`. The rules for JAX's transformations are written once, in
-this file. docs/design_plans.md explains why this is a primitive and not a `custom_vjp` or a bare `shard_map`.
+The parameters of both primitives are a hashable `Call`, and a program that tells JAX the devices. The rules for JAX's
+transformations are written once, in this file. docs/design_plans.md explains why this is a primitive and not a
+`custom_vjp` or a bare `shard_map`.
 """
 
 import functools
@@ -16,7 +17,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from .._backend.base import Call
 from .._backend.execute import run_on_block
@@ -32,6 +33,7 @@ from .._common.sharding import (
     mesh_in_context,
     mesh_with_devices,
     no_devices,
+    program_on,
     result_sharding,
 )
 
@@ -39,11 +41,11 @@ from .._common.sharding import (
 def apply(call: Call, x: Array) -> Array:
     """Apply the plan of `call` to a field `x` of global shape `(*batch, *call.plan.source.shape)`."""
     if (mesh := mesh_in_context(call.mesh)) is not call.mesh:
-        call = replace(call, mesh=mesh)
+        call = replace(call, mesh=mesh, is_retyped=True)
     x = place_field(x, call.mesh, call.plan.source, call.batch)
     call.backend.prepare(call, x.dtype)
     if isinstance(x, Tracer) or isinstance(call.mesh, AbstractMesh) or manual_axes():
-        return (reduction_p if call.plan.reduces else operator_p).bind(x, call=call)
+        return _bind(reduction_p if call.plan.reduces else operator_p, x, call)
     return _run(x, call)  # The result is the same, in less time.
 
 
@@ -51,12 +53,23 @@ def apply_to_block(call: Call, block: Array) -> Array:
     """Apply the plan of `call` to one block, inside a `shard_map` over the mesh, or over the mesh axes of the grid."""
     call.backend.prepare(call, block.dtype)
     simple = call.backend.differentiable_block and not _free_axes(call)
-    return run_on_block(call, block) if simple else block_p.bind(block, call=call)
+    return run_on_block(call, block) if simple else _bind(block_p, block, call)
 
 
 def apply_on_one_device(call: Call, x: Array) -> Array:
     """Apply the plan of `call`, which does not shard the grid, to an array that is on no mesh."""
-    return block_p.bind(x, call=call)
+    return _bind(block_p, x, call)
+
+
+def _bind(primitive: Primitive, x: Array, call: Call) -> Array:
+    """Bind a primitive. If kernels run it, its parameter `devices` names the devices that they are compiled for.
+
+    In a program, types do not name devices. So the program may get the blocks in another order of the devices, from an
+    array or from `jax.set_mesh`, and only JAX can find this. `place` tells why the axes must not be retyped.
+    """
+    named = call.mesh.size > 1 and not (call.is_retyped or call.backend.differentiable_block)
+    devices = program_on(call.mesh) if named and isinstance(call.mesh, Mesh) else None
+    return primitive.bind(x, call=call, devices=devices)
 
 
 operator_p = Primitive("distributed_operator")
@@ -85,7 +98,7 @@ def _map_free_axes(call: Call, x: Array, source: PartitionSpec, target: Partitio
     return map_blocks(functools.partial(run_on_block, call), call.mesh, names, *specs, check_types=False)(x)
 
 
-def _evaluate(x: Array | np.ndarray, *, call: Call) -> Array:
+def _evaluate(x: Array | np.ndarray, *, call: Call, **_) -> Array:
     x = x if isinstance(x, Array) else jnp.asarray(x)  # `jax.grad` passes NumPy arrays on unchanged.
     if isinstance(call.mesh, AbstractMesh):  # The devices are known only here, after all transformations.
         call = replace(call, mesh=mesh_with_devices(mesh_in_context(call.mesh), x))
@@ -113,7 +126,7 @@ def _compiled(call: Call):
     return jax.jit(functools.partial(_block_map, call=call), out_shardings=_result_sharding(call))
 
 
-def _abstract_value(x, *, call: Call):
+def _abstract_value(x, *, call: Call, **_):
     plan = call.plan
     lead = x.shape[: -plan.source.ndim]
     dtype = plan.result_dtype(x.dtype)
@@ -124,18 +137,18 @@ def _abstract_value(x, *, call: Call):
     return x.update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding)
 
 
-def _batching_rule(primitive: Primitive, axis_data, args, dims, *, call: Call):
+def _batching_rule(primitive: Primitive, axis_data, args, dims, *, call: Call, **_):
     (x,), (dim,) = args, dims
     if dim is None:  # JAX calls this rule also for an argument that is not mapped.
-        return primitive.bind(x, call=call), None
+        return _bind(primitive, x, call), None
     x = batching.bdim_at_front(x, dim, axis_data.size)
     known = axis_data.spmd_name or PartitionSpec.UNCONSTRAINED
     if axis_data.spmd_name is not None:
         # An array on one device may be mapped over a mesh that the operator does not know.
         if primitive is block_p and call.mesh.size == 1:
-            return block_p.bind(x, call=call), 0
+            return _bind(block_p, x, call), 0
         _check_spmd_name(call, entry_names(known), axis_data.size)
-    return primitive.bind(x, call=replace(call, batch=(known, *call.batch))), 0
+    return _bind(primitive, x, replace(call, batch=(known, *call.batch))), 0
 
 
 def _check_spmd_name(call: Call, names: tuple[str, ...], length: int) -> None:
@@ -147,7 +160,7 @@ def _check_spmd_name(call: Call, names: tuple[str, ...], length: int) -> None:
         )
 
 
-def _lower(ctx, x, *, call: Call):
+def _lower(ctx, x, *, call: Call, **_):
     # This is the number of devices of the whole program. Any input of the program, not only `x`, may tell it to JAX.
     devices = getattr(ctx.module_context.axis_context, "num_devices", None)
     if devices is not None and devices < call.mesh.size:
@@ -170,7 +183,7 @@ def _of_any_type(x: Array, *, call: Call) -> Array:
     return _block_map(x, call=call)
 
 
-def _lower_function(function: Callable, ctx, x, call: Call):
+def _lower_function(function: Callable, ctx, x, call: Call, **_):
     """Lower `function(x, call=call)`. An exported program contains only what all later versions of JAX can run.
 
     So it contains operations of XLA, but no kernels, which other installations may not have.
@@ -187,8 +200,8 @@ for primitive in (operator_p, reduction_p):
     primitive.def_abstract_eval(_abstract_value)
     batching.fancy_primitive_batchers[primitive] = functools.partial(_batching_rule, primitive)
     # The user may pass tangents and cotangents with any sharding, so they are placed like inputs.
-    ad.deflinear2(primitive, lambda cotangent, _, *, call: [apply(call.transpose(), jnp.asarray(cotangent))])
-    ad.defjvp(primitive, lambda tangent, _, *, call: apply(call, jnp.asarray(tangent)))
+    ad.deflinear2(primitive, lambda cotangent, x, *, call, **_: [apply(call.transpose(), jnp.asarray(cotangent))])
+    ad.defjvp(primitive, lambda tangent, x, *, call, **_: apply(call, jnp.asarray(tangent)))
     mlir.register_lowering(primitive, _lower)
 
 
@@ -197,7 +210,7 @@ block_p = Primitive("distributed_operator_on_block")
 
 
 @block_p.def_impl
-def _evaluate_block(block: Array | np.ndarray, *, call: Call) -> Array:
+def _evaluate_block(block: Array | np.ndarray, *, call: Call, **_) -> Array:
     return _compiled_on_block(call)(block)
 
 
@@ -207,7 +220,7 @@ def _compiled_on_block(call: Call):
 
 
 @block_p.def_abstract_eval
-def _abstract_block(block, *, call: Call):
+def _abstract_block(block, *, call: Call, **_):
     plan = call.plan
     shape = (*block.shape[: -plan.source.ndim], *plan.target.block_shape)
     return block.update(shape=shape, dtype=plan.result_dtype(block.dtype), weak_type=False)
@@ -221,5 +234,5 @@ def _on_free_axes(block: Array, *, call: Call) -> Array:
 
 
 batching.fancy_primitive_batchers[block_p] = functools.partial(_batching_rule, block_p)
-ad.deflinear2(block_p, lambda cotangent, _, *, call: [block_p.bind(cotangent, call=call.transpose())])
+ad.deflinear2(block_p, lambda cotangent, x, *, call, **_: [_bind(block_p, cotangent, call.transpose())])
 mlir.register_lowering(block_p, functools.partial(_lower_function, _on_free_axes))

@@ -1,5 +1,6 @@
 """Tests of the compiled kernels on all devices of one process, against NumPy, SciPy and the XLA backend."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -264,6 +265,22 @@ try:
 except Exception as error:
     print("ERROR", str(error))
 """
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_programs_refuse_the_devices_of_the_mesh_in_another_order(kind):
+    """Types do not name devices, so a program would run kernels that are compiled for another order of the devices."""
+    mesh = make_mesh((2, 2), kind)
+    other = Mesh(mesh.devices.ravel()[[3, 1, 0, 2]].reshape(2, 2), ("x", "y"), axis_types=mesh.axis_types)
+    fft = dops.FFT3D(mesh, shape=(4, 4, 4), backend=NATIVE)
+    roll = dops.Roll(fft.decomposition, (1, 1, 0))
+    x = put(other, random_field((4, 4, 4)), "x", "y")
+    local = jax.shard_map(fft.local, mesh=other, in_specs=fft.in_spec, out_specs=fft.out_spec)
+    total = lambda x: jnp.sum(jnp.abs(fft(x)) ** 2)
+    for function in (fft, roll, fft.decomposition.norm, jax.grad(total), local):
+        for context in (contextlib.nullcontext(), jax.set_mesh(other)):
+            with context, pytest.raises(ValueError, match=r"device ids \[3, 1, 0, 2\].* ids \[0, 1, 2, 3\]"):
+                jax.jit(function)(x)
 
 
 def test_a_device_that_never_comes():
