@@ -182,7 +182,8 @@ class AbstractSolver(AbstractOperator):
             guess = self._placed("guess", guess)
             if guess.ndim > b.ndim or any(n not in (1, m) for n, m in zip(guess.shape[::-1], b.shape[::-1])):
                 raise ValueError(f"`guess` must broadcast to the shape of `b`, {b.shape}; got {guess.shape}.")
-        return Solution(*_solved(self, b, guess, lose))
+        with jax.debug_nans(False):  # The residuals are NaN after the last step, and `reason` tells of any other NaN.
+            return Solution(*_solved(self, b, guess, lose))
 
     def local(self, block: Shaped[Array, "*field"]) -> Shaped[Array, "*result"]:
         raise ValueError(
