@@ -37,8 +37,18 @@ def exchange_numbers(mesh: Mesh, *numbers: int) -> dict[int, tuple[int, ...]]:
     return {device.process_index: tuple(values) for device, values in zip(mesh.devices.flat, gathered)}
 
 
-def check_same_array(mesh: Mesh | AbstractMesh, array: np.ndarray, name: str) -> None:
+_TO_SHARD = (
+    "it is not sharded",
+    "Shard a field by `Decomposition.shard` first: each process then keeps only its own blocks.",
+)
+
+
+def check_same_array(
+    mesh: Mesh | AbstractMesh, array: np.ndarray, name: str, advice: tuple[str, str] = _TO_SHARD
+) -> None:
     """Raise `ValueError` on every process of the mesh if the processes have other arrays. Errors call them `name`.
+
+    `advice` says why the arrays must be the same, and what to do.
 
     JAX compares them only outside of `jax.set_mesh`, takes NaNs for different, and aborts at different shapes. While
     JAX traces, the processes cannot communicate, and nothing is compared.
@@ -47,9 +57,8 @@ def check_same_array(mesh: Mesh | AbstractMesh, array: np.ndarray, name: str) ->
         return
     if others := differing(mesh, (array.shape, str(array.dtype), zlib.crc32(array.tobytes()))):
         raise ValueError(
-            f"`{name}` must be the same array on every process, because it is not sharded; got {array.dtype}"
-            f"{array.shape} on process {jax.process_index()}, another array on {others}. Shard a field by "
-            "`Decomposition.shard` first: each process then keeps only its own blocks."
+            f"`{name}` must be the same array on every process, because {advice[0]}; got {array.dtype}{array.shape} "
+            f"on process {jax.process_index()}, another array on {others}. {advice[1]}"
         )
 
 

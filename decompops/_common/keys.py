@@ -1,10 +1,44 @@
-"""Keys of `jax.random` whose numbers are the same on every mesh."""
+"""Keys of `jax.random`: the same on every process, with numbers that are the same on every mesh."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.core import Tracer
+from jax.sharding import AbstractMesh, Mesh
+
+from .agreement import check_same_array
+from .check import check_key
+
+
+_SEED = (
+    "each process draws its own blocks from it",
+    "Write the same seed on every process, such as `jax.random.key(0)`, also if you want other numbers in each block.",
+)
+
+
+def agreed_key(mesh: Mesh | AbstractMesh | None, key: Any) -> Any:
+    """Return the argument `key` of a function that draws arrays on a mesh.
+
+    Raises `TypeError` if it is not a key, and the errors of `check_same_words`.
+    """
+    is_array = isinstance(check_key("key", key), Array | np.ndarray) and not isinstance(key, Tracer)
+    # Under `jax.set_mesh`, a new key lies on all devices. JAX does not compare what the processes put there.
+    if is_array and (isinstance(key, np.ndarray) or key.is_fully_addressable or key.is_fully_replicated):
+        check_same_words(mesh, np.asarray(jax.random.key_data(key)))
+    return key
+
+
+def check_same_words(mesh: Mesh | AbstractMesh | None, words: Any) -> None:
+    """Raise `ValueError` on every process of the mesh if processes pass keys of other words. Traced words are skipped.
+
+    Arrays would be mixtures of several draws, and weights would differ between the processes.
+    """
+    if isinstance(mesh, Mesh) and jax.process_count() > 1 and not any(isinstance(word, Tracer) for word in words):
+        check_same_array(mesh, np.asarray(words), "key", _SEED)
 
 
 def threefry(key: Array) -> Array:

@@ -14,7 +14,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._common.broadcast import along
-from .._common.check import as_number, check_count, check_flag, check_key, is_one_of
+from .._common.check import as_number, check_count, check_flag, is_one_of
+from .._common.keys import agreed_key
 from .._common.placement import put
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped
@@ -99,7 +100,7 @@ class FNO(AbstractTyped):
         depth = check_count("depth", depth)
         if not is_one_of(unets := as_number(unets), range(depth + 1)):
             raise ValueError(f"`unets` must be an integer from zero to `depth`, {depth}; got {unets!r}.")
-        lifting, hidden, projection, *keys = jax.random.split(check_key("key", key), 3 + depth)
+        lifting, hidden, projection, *keys = jax.random.split(agreed_key(fft.decomposition.mesh, key), 3 + depth)
         width, in_channels = check_count("width", width), check_count("in_channels", in_channels)
         out_channels = check_count("out_channels", out_channels)
         check_count("unet_depth", unet_depth)

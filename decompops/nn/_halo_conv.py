@@ -10,7 +10,8 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Key, Shaped, UInt32
 
-from .._common.check import check_choice, check_count, check_flag, check_key, check_one_or_each
+from .._common.check import check_choice, check_count, check_flag, check_one_or_each
+from .._common.keys import agreed_key
 from .._common.remember import in_one_program
 from .._core.decomposition import Decomposition
 from .._core.structure import Structure
@@ -150,7 +151,7 @@ class HaloConv(AbstractHaloConv):
             groups=groups,
             use_bias=check_flag("use_bias", use_bias),
             dtype=real_dtype(dtype),
-            key=check_key("key", key),
+            key=agreed_key(self.decomposition.mesh, key),
         )
 
     @property

@@ -8,7 +8,8 @@ from jax import Array
 from jaxtyping import Key, UInt32
 
 from .._common.broadcast import along
-from .._common.check import check_choice, check_count, check_flag, check_key, check_one_or_each
+from .._common.check import check_choice, check_count, check_flag, check_one_or_each
+from .._common.keys import agreed_key
 from .._core.decomposition import Decomposition
 from .._operator.transform import real_dtype
 from .._operator.unbound import MeshOrDecomposition, decomposition_of
@@ -71,7 +72,7 @@ class HaloConvTranspose(AbstractHaloConv):
             dilation=check_one_or_each("dilation", dilation, grid),
             use_bias=check_flag("use_bias", use_bias),
             dtype=real_dtype(dtype),
-            key=check_key("key", key),
+            key=agreed_key(self.decomposition.mesh, key),
         )
 
     @property

@@ -16,7 +16,8 @@ from jax.sharding import NamedSharding
 from jaxtyping import Float, Inexact, Key, Shaped, UInt32
 
 from .._basis.fourier import field_dtype
-from .._common.check import check_count, check_key, check_up_to
+from .._common.check import check_count, check_up_to
+from .._common.keys import agreed_key
 from .._common.placement import place, put
 from .._common.remember import remembered
 from .._core.layout import Layout
@@ -112,9 +113,8 @@ class SpectralConv(AbstractTyped):
                 f"`dtype` must be float32 or float64, because JAX has no smaller complex dtype; got {dtype}."
             )
         sharding = self.weight_layout.sharding
-        self.weight = place(
-            _drawing(self.weight_layout.blocks.true_shape, sharding, dtype)(check_key("key", key)), sharding
-        )
+        draw = _drawing(self.weight_layout.blocks.true_shape, sharding, dtype)
+        self.weight = place(draw(agreed_key(fft.decomposition.mesh, key)), sharding)
 
     @property
     def title(self) -> str:

@@ -12,8 +12,9 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
-from .._common.check import check_count, check_key
+from .._common.check import check_count
 from .._common.host import device_array
+from .._common.keys import agreed_key
 from .._common.placement import put
 from .._core.decomposition import Decomposition
 from .._core.structure import Structure
@@ -96,7 +97,7 @@ class UNet(AbstractTyped):
         if groups is not None and width % check_count("groups", groups):
             raise ValueError(f"`groups` must divide `width`, {width}; got {groups}.")
         widths = [width * 2**level for level in range(depth + 1)]
-        keys = iter(jax.random.split(check_key("key", key), 4 * depth + 2))
+        keys = iter(jax.random.split(agreed_key(decomposition.mesh, key), 4 * depth + 2))
         options = {"padding_mode": padding_mode, "dtype": dtype}
 
         def block(level: int, channels: int) -> ConvBlock:

@@ -13,8 +13,9 @@ from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._backend.base import Caller
 from .._common.agreement import check_agreement, raised_by_all_of
-from .._common.check import check_count, check_flag, check_inexact, check_key, check_number, check_untraced
+from .._common.check import check_count, check_flag, check_inexact, check_number, check_untraced
 from .._common.host import device_array, fitting, host_array
+from .._common.keys import agreed_key
 from .._core.decomposition import Decomposition, check_field
 from .._core.window import Window
 from .._operator.transform import real_dtype
@@ -189,7 +190,7 @@ class ParticleMesh(eqx.Module):
         `ValueError` if its shape is not that of the grid; `TypeError` if it is not real.
         """
         density, capacity = as_density(self.decomposition, density), check_count("capacity", capacity)
-        return sampled(self._home, density, check_key("key", key), capacity, self._caller())
+        return sampled(self._home, density, agreed_key(self.decomposition.mesh, key), capacity, self._caller())
 
     def exchange(self, p: Particles) -> Particles:
         """Bring each particle to the device that owns its cell. Nothing else changes, and no particle is ever lost.

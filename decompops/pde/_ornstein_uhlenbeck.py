@@ -19,7 +19,7 @@ from jaxtyping import Inexact
 from .._common.blocks import axis_names
 from .._common.box import Box, Number, Numbers
 from .._common.check import check_key, check_number, taking
-from .._common.keys import threefry
+from .._common.keys import check_same_words, threefry
 from .._common.sharding import map_blocks
 from .._common.typed import sharded_like
 from .._operator.transform import AbstractTransform
@@ -124,6 +124,7 @@ class OrnsteinUhlenbeckForcing(AbstractSpectral):
                     f"the modes up to {most} in {self.shell}."
                 )
         check_has_modes(self, self.shell)
+        check_same_words(self.fft.decomposition.mesh, self.key)
 
     def __call__(self, t: Time, u: Inexact[Array, "*spectrum"], args: Any = None) -> Inexact[Array, "*spectrum"]:
         check_term_state(self, u)

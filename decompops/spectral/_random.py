@@ -15,8 +15,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Float, Key, UInt32
 
 from .._common.box import Box
-from .._common.check import check_key
-from .._common.keys import threefry
+from .._common.keys import agreed_key, threefry
 from .._common.remember import keep_if_traced
 from .._common.sharding import manual_axes, map_blocks, mesh_in_context, mesh_with_devices, on_devices_of
 from .._core.decomposition import Decomposition
@@ -106,7 +105,6 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "_"], *,
     **Raises:** `TypeError` if `dec` is not a `Decomposition`, if `key` is not a key, or if `dtype` is not real;
     `ValueError` if `dec` has no `shape`, or if the function is called inside a `shard_map` over a mesh axis of `dec`.
     """
-    check_key("key", key)
     if not isinstance(dec, Decomposition):
         raise TypeError(f"`dec` must be a `Decomposition`; got {dec!r}.")
     for name in filter(manual_axes().__contains__, dec.mesh_axes):
@@ -114,7 +112,7 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "_"], *,
             f"`dec` must not shard the grid over mesh axis {name!r} inside a `shard_map` over that axis; got {dec}. "
             "Draw the noise outside the `shard_map`."
         )
-    if not isinstance(key, Tracer):
+    if not isinstance(agreed_key(dec.mesh, key), Tracer):
         mesh_with_devices(mesh_in_context(dec.mesh), key)  # This raises an error if the mesh has no devices.
     return _white_noise(dec, on_devices_of(dec.mesh, key), real_dtype(dtype))
 

@@ -2,9 +2,10 @@
 
 import decompops as dops
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import particles, pde
+from decompops import nn, particles, pde, spectral
 from jax.sharding import Mesh
 
 
@@ -75,6 +76,29 @@ def check_other_numpy_array_on_one_rank(mesh: Mesh) -> None:
                 assert np.isnan(function(same * np.nan).addressable_shards[0].data).any()
 
 
+def check_other_key_on_one_rank(mesh: Mesh) -> None:
+    """Fields would be mixtures of several draws, and weights would differ between the processes."""
+    fft = dops.FFT2D(dops.Decomposition(mesh, shape=(8, 8)), real=True)
+    dec, convolution = fft.decomposition, {"in_channels": 1, "out_channels": 1, "kernel_size": 1, "ndim": 2}
+    cases = (
+        lambda key: spectral.white_noise(dec, key),
+        lambda key: spectral.GaussianRandomField(fft, jnp.ones_like)(key),
+        lambda key: particles.ParticleMesh(dec, "cic").sample(np.ones((8, 8)), key, capacity=99),
+        lambda key: pde.OrnsteinUhlenbeckForcing(fft, key, amplitude=1.0, time=1.0, shell=(1.0, 1.5)),
+        lambda key: nn.SpectralConv2D(fft, 1, 1, modes=2, key=key),
+        lambda key: nn.FNO2D(fft, 1, 1, width=1, modes=2, depth=1, key=key),
+        lambda key: nn.UNet(dec, 1, 1, width=1, depth=1, groups=None, key=key),
+        lambda key: nn.HaloConv(mesh, **convolution, key=key),
+        lambda key: nn.HaloConvTranspose(mesh, **convolution, key=key),
+    )
+    rank, numpys = jax.process_index(), np.array([0, jax.process_index()], np.uint32)
+    keys = ((cases[0], jax.random.PRNGKey(rank)), (cases[0], numpys), *((case, jax.random.key(rank)) for case in cases))
+    for case, key in keys:
+        with pytest.raises(ValueError, match=r"^`key` must be the same array .* Write the same seed"):
+            case(key)
+    cases[0](jax.random.key(0))
+
+
 def check_other_search_on_one_rank(mesh: Mesh) -> None:
     """With other candidates, the ranks would time different programs. Without a cache, they would begin earlier."""
     rank = min(jax.process_index(), 1)
@@ -91,5 +115,6 @@ CHECKS = (
     check_bad_array_on_one_rank,
     check_other_particles_on_one_rank,
     check_other_run_on_one_rank,
+    check_other_key_on_one_rank,
     check_other_search_on_one_rank,
 )
