@@ -9,6 +9,7 @@ import sys
 import threading
 
 import decompops as dops
+import pytest
 from jax.experimental import multihost_utils
 from mpi4py import MPI
 
@@ -64,6 +65,9 @@ def main() -> None:
     dops.MPI.initialize(world.Dup(), key="messages", share_memory=False)
     found = dops.MPI("messages").counters()
     assert (found.sharing, found.not_sharing) == (0, "`MPI.initialize(share_memory=False)` was called"), found
+    if world.size > 1:
+        with pytest.raises(ValueError, match=r"all ranks must pass .* it has `share_memory` True instead of False\."):
+            dops.MPI.initialize(world.Dup(), key="different", share_memory=world.rank > 0)
     print("shared", flush=True)
 
 

@@ -1,11 +1,13 @@
-"""Tests of the choice of the address of JAX's coordinator, in one process."""
+"""Tests of the start of JAX's coordinator, and of the choice of its address, in one process."""
 
 import socket
 import sys
 import threading
+import types
 
+import jax
 import pytest
-from decompops._backend.mpi import coordinator, reach
+from decompops._backend.mpi import coordinator, launch, reach
 
 
 @pytest.mark.parametrize(
@@ -78,6 +80,13 @@ def test_own_addresses():
 def test_wrong_address(plain, wrong):
     with pytest.raises(ValueError, match="`coordinator` must be address:port; got "):
         coordinator.check(wrong)
+
+
+def test_distributed_has_been_started(monkeypatch):
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    limits = launch.Limits(timeout=1.0, limit=None, heartbeat=1.0)
+    with pytest.raises(RuntimeError, match=r"Remove the call of `jax\.distributed\.initialize`"):
+        launch._start_jax(types.SimpleNamespace(size=2), "cpu", limits, None, None)
 
 
 def test_wrong_type(plain):

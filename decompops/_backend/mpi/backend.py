@@ -104,11 +104,11 @@ class MPI(AbstractBackend):
             its network interfaces.
 
         **Raises:** `ImportError` if the kernels, MPI or mpi4py are missing, or if they do not fit together.
-        `ValueError` if a number of seconds is not positive, if `key` already names a different communicator, or if
-        `coordinator` is not an address. `RuntimeError` if JAX is already in use, if MPI was initialised without
-        MPI_THREAD_MULTIPLE, if some ranks do not call this function, if the ranks of the communicator are not JAX's
-        processes in the same order, or if hosts cannot reach each other. The error then says which host cannot reach
-        which address.
+        `ValueError` if a number of seconds is not positive, if `key` already names a different communicator, if
+        `coordinator` is not an address, or if the ranks differ in `share_memory`. `RuntimeError` if JAX is already in
+        use or `jax.distributed` has been started, if MPI was initialised without MPI_THREAD_MULTIPLE, if some ranks do
+        not call this function, if the ranks of the communicator are not JAX's processes in the same order, or if hosts
+        cannot reach each other. The error then says which host cannot reach which address.
         """
         launch.initialize(
             communicator,

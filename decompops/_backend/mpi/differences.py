@@ -1,4 +1,7 @@
-"""Compares the hosts of a job: versions must be equal, and other differences that change rounding are announced."""
+"""Compares the ranks of a job.
+
+Versions and options must be equal. Other differences of hosts, which change rounding, are announced.
+"""
 
 import importlib.metadata
 import os
@@ -37,6 +40,16 @@ def check_versions(communicator: Any) -> None:
         raise RuntimeError(
             f"decompops: rank {communicator.rank}: all hosts must have the versions of rank 0's host: "
             f"{'; '.join(problems)}. Install the same versions on all hosts, or start the same environment on all."
+        )
+
+
+def check_options(communicator: Any, **options: Any) -> None:
+    """Raise an error on all ranks if they pass other `options` to `initialize()`: they would wait in other calls."""
+    mine = {f"`{name}`": str(value) for name, value in options.items()}
+    if problems := told(communicator, difference(communicator.bcast(mine), mine)):
+        raise ValueError(
+            f"decompops: rank {communicator.rank}: all ranks must pass the options of rank 0 to `initialize()`: "
+            f"{'; '.join(problems)}. Write the same value for all ranks."
         )
 
 

@@ -17,7 +17,7 @@ from ..native import caller
 from ..native.library import OVER_MPI
 from . import signals
 from .coordinator import addresses, check as check_coordinator
-from .differences import announce, check_versions
+from .differences import announce, check_options, check_versions
 from .ending import end_together
 
 
@@ -73,6 +73,7 @@ def initialize(
         return end_together(communicator, OVER_MPI, traces)
 
     def make_known(communicator: Any) -> int:
+        check_options(communicator, share_memory=share_memory)
         OVER_MPI.call("add_communicator", len(known), communicator.py2f(), int(share_memory))
         if first:
             OVER_MPI.register()
@@ -197,6 +198,12 @@ _LATEST = 300  # The default limit of `initialize()` in seconds, and of `jax.dis
 
 def _start_jax(communicator: Any, platform: str, limits: Limits, coordinator: str | None, device: int | None) -> None:
     """Start JAX with one device in each rank."""
+    several = communicator.size > 1 or platform == "cuda"
+    if several and jax.distributed.is_initialized():
+        raise RuntimeError(
+            "`initialize()` must be the only call that starts `jax.distributed`, but the program has started it "
+            "before. Remove the call of `jax.distributed.initialize`."
+        )
     jax.config.update("jax_platforms", platform if platform == "cpu" else f"{platform},cpu")
     try:
         jax.config.update("jax_num_cpu_devices", 1)
@@ -208,7 +215,7 @@ def _start_jax(communicator: Any, platform: str, limits: Limits, coordinator: st
     # JAX's preemption service catches SIGTERM and only logs it. A batch system could then not end the job.
     if "JAX_ENABLE_PREEMPTION_SERVICE" not in os.environ:
         jax.config.update("jax_enable_preemption_service", False)
-    if communicator.size > 1 or platform == "cuda":
+    if several:
         address, bound = addresses(communicator, coordinator)
         jax.distributed.initialize(
             coordinator_address=address,
