@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -260,13 +261,15 @@ class Checkpoints:
             end(self.wait)
 
     def close(self) -> None:
-        """Wait until the last checkpoint is complete, and release the folder. After it, `save` raises an error."""
+        """Wait until the last checkpoint is complete, and release the folder. After it, `save` raises an error.
+
+        **Raises:** the errors of `wait`. The folder is then released, too.
+        """
         self._is_closed = True
-        try:
-            self._manager.close()
-        finally:
-            end(self.wait)
-            self._names.release()
+        with ExitStack() as stack:
+            stack.callback(self._names.release)
+            stack.callback(self._manager.close)
+            self.wait()
 
     def __enter__(self) -> "Checkpoints":
         return self

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import product
 from pathlib import Path
+from unittest.mock import patch
 
 import decompops as dops
 import jax.numpy as jnp
@@ -170,6 +171,20 @@ def test_a_failure_is_told_on_a_full_disk(tmp_path, monkeypatch):
             first.run(fail, fail)
     with pytest.raises(RuntimeError, match=r"a\.zarr was not written, because process 0 failed: OSError: .*No space"):
         second.run(fail, fail)
+
+
+def test_closing_raises_the_errors_of_wait(tmp_path):
+    """The last checkpoint of a `with` block is usually the one that no other call waits for."""
+    full = ValueError("RESOURCE_EXHAUSTED: No space left on device\nmore")
+    for _ in range(2):  # The folder is free again.
+        checkpoints = io.Checkpoints(tmp_path)
+        checkpoints.claim()
+        with (
+            patch.object(checkpoints._manager, "wait_until_finished", side_effect=[full, None]),
+            pytest.raises(OSError, match=r"a checkpoint in .* was not written: RESOURCE_EXHAUSTED: No .* device$"),
+            checkpoints,
+        ):
+            pass
 
 
 def test_an_error_of_hdf5_is_an_os_error(tmp_path, monkeypatch):
