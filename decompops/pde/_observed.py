@@ -1,5 +1,6 @@
 """The observations of a simulation."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +15,22 @@ from .._common.check import brief, check_untraced
 from ..io._storable import OF_TENSORSTORE, check_storable
 
 
+def _takes_two(function: Callable) -> bool:
+    """Return whether a function may be called with two arguments. Not all functions of C tell it."""
+    try:
+        inspect.signature(function).bind(0.0, None)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
 class Observed:
     """Collects the results of a function `observe(t, u)` of the time t and the state u."""
 
     def __init__(self, observe: Callable | None, mesh: Mesh, *, is_saved: bool):
-        if not (observe is None or callable(observe)):
+        if not (observe is None or (callable(observe) and _takes_two(observe))):
             raise TypeError(f"`observe` must be a function of (t, u) or None; got {observe!r}.")
         self._observe = None if observe is None else eqx.filter_jit(observe)
         self._is_saved = is_saved

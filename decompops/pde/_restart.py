@@ -161,8 +161,8 @@ def _check_state(
             raise ValueError(
                 f"`solver.equation.transform` must have the `{error.option}` of the run saved in {folder}, "
                 f"{error.known}; got {error.own}. Use the saved options, or another folder for `checkpoint`. To "
-                "continue on another grid, restore the state by `io.Checkpoints`, and interpolate its fields with "
-                "`spectral.Resample`."
+                "continue on another grid, load the saved state by `simulate` with the saved options and `t_end` at "
+                "its time, and interpolate its fields with `spectral.Resample`."
             ) from error
         if leaf.kind != {key: saved[name].get(key) for key in leaf.kind}:
             was, now = ({key: facts[key] for key in leaf.kind} for facts in (saved[name], leaf.kind))

@@ -1,7 +1,7 @@
 """`simulate` makes long runs that can be observed, written to disk, interrupted and continued."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -95,6 +95,12 @@ class Snapshots:
         if number % self.every == 0:
             equation: Any = solver.equation
             fields = {"u": equation.fields(u)} if self.fields is None else self.fields(u)
+            grid, state = equation.transform.in_structure.layout, solver.in_structure.layout
+            for name, array in fields.items() if isinstance(fields, Mapping) else ():
+                if state.holds(array) and not grid.holds(array):
+                    raise ValueError(
+                        f"`fields` must return fields on the grid; got a state for {name!r}. Apply `equation.fields`."
+                    )
             path, facts = str(self.path).format(number), {"units": self.units, "attributes": self.attributes}
             writer.write(path, fields, equation.transform, time=t, **facts)
 

@@ -296,11 +296,8 @@ def test_multi_step_methods_keep_their_history(tmp_path):
     [
         ({"t_end": -1.0}, ValueError, "`t_end` must be a finite time not before `t`, 0.0; got -1.0"),
         ({"interval": 0.3}, ValueError, "`interval` must divide the time from 0.0 to 1.0; got 0.3"),
-        (
-            {"interval": 0.25},
-            ValueError,
-            r"must be a whole number of steps of `solver.dt`, 0.02; got 0.25. For example, choose `dt=0.0192",
-        ),
+        ({"interval": 0.25}, ValueError, "whole number of steps of `solver.dt`, 0.02; got 0.25. For .* `dt=0.0192"),
+        ({"observe": abs}, TypeError, r"`observe` must be a function of \(t, u\) or None; got <built-in function abs>"),
         ({"observe": 3}, TypeError, r"`observe` must be a function of \(t, u\) or None; got 3"),
         ({"control": 0.5}, TypeError, "`control` must be `CFL`, `ErrorControl` or None; got 0.5"),
         ({"write": "run"}, TypeError, "`write` must be a `Snapshots` or None; got 'run'"),
@@ -328,7 +325,10 @@ def test_bad_arguments_of_parts(plain):
     fft = plain.FFT3D(make_mesh((2, 4)), shape=(N, N, N), pad=True, real=True)
     scalar = pde.ETDRK(pde.Diffusion(fft, 0.1), 0.1)
     with pytest.raises(ValueError, match="`velocity` must be given for `Diffusion`"):
-        pde.CFL().limit(scalar, scalar.equation.state(scalar.equation.fft.decomposition.shard(np.ones((N, N, N)))))
+        pde.CFL().limit(scalar, u := scalar.equation.state(np.ones((N, N, N))))
+    write = pde.Snapshots("{}.h5", fields=lambda u: {"u": u})
+    with pytest.raises(ValueError, match="`fields` must return fields on the grid; got a state for 'u'"):
+        pde.simulate(scalar, u, 0.1, write=write, progress=False)
 
 
 def test_a_folder_belongs_to_one_run(tmp_path, solver):
