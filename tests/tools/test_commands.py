@@ -119,6 +119,13 @@ def test_a_platform_that_does_not_start_is_named(monkeypatch):
         cli.main(["info"])
 
 
+def test_a_variable_of_a_launcher_that_is_no_number_is_named(capsys, monkeypatch):
+    monkeypatch.setenv("PMI_SIZE", "2(x3)")
+    with pytest.raises(SystemExit):
+        cli.main(["selftest", "--backend", "xla"])
+    assert "selftest: `PMI_SIZE` must be the number of processes; got '2(x3)'" in capsys.readouterr().err
+
+
 def test_missing_packages_are_named(capsys, monkeypatch):
     for absent, said in (
         (("rich",), "rich is not installed; run: pip install rich"),

@@ -23,8 +23,15 @@ _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 def is_launched() -> bool:
-    """Return whether a launcher, such as `mpiexec` or `srun`, has started several processes."""
-    return max(int(os.environ.get(name) or 1) for name in _LAUNCHED) > 1
+    """Return whether a launcher, such as `mpiexec` or `srun`, has started several processes.
+
+    Raises `ValueError` if a variable of the launcher is not a number.
+    """
+    sizes = {name: os.environ.get(name) or "1" for name in _LAUNCHED}
+    for name, size in sizes.items():
+        if not size.isdecimal():
+            raise ValueError(f"`{name}` must be the number of processes; got {size!r}. Unset it.")
+    return max(map(int, sizes.values())) > 1
 
 
 def connect(backend: AbstractBackend) -> None:

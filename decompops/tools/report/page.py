@@ -20,7 +20,7 @@ def read(file: Path) -> Results:
     """Read a report from a JSON file. Raises `ValueError` if the report does not have the schema `SCHEMA`."""
     try:
         report = json.loads(file.read_text())
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # A file that is no text raises `UnicodeDecodeError`.
         raise ValueError(f"{file} must hold JSON; {error}") from error
     found = report.get("schema") if isinstance(report, dict) else None
     if found != SCHEMA:
@@ -28,6 +28,9 @@ def read(file: Path) -> Results:
     name = report.get("name")
     if not (isinstance(name, str) and is_file_name(name)):  # It is a part of the names of the files to write.
         raise ValueError(f"{file} must be a report whose `name` is a file name without a folder; got {name!r}.")
+    whole = {"date": str, "shared": bool, "note": str, "sections": dict}
+    if missing := [key for key, kind in whole.items() if not isinstance(report.get(key), kind)]:
+        raise ValueError(f"{file} must be a whole report; it lacks {', '.join(missing)}. Make the report again.")
     return report
 
 
