@@ -12,6 +12,7 @@ from jax.sharding import AbstractMesh, Mesh
 
 from .agreement import check_same_array
 from .check import check_key
+from .sharding import is_eager
 
 
 _SEED = (
@@ -25,9 +26,11 @@ def agreed_key(mesh: Mesh | AbstractMesh | None, key: Any) -> Any:
 
     Raises `TypeError` if it is not a key, and the errors of `check_same_words`.
     """
-    is_array = isinstance(check_key("key", key), Array | np.ndarray) and not isinstance(key, Tracer)
+    check_key("key", key)
+    if jax.process_count() == 1 or not is_eager() or isinstance(key, Tracer):
+        return key
     # Under `jax.set_mesh`, a new key lies on all devices. JAX does not compare what the processes put there.
-    if is_array and (isinstance(key, np.ndarray) or key.is_fully_addressable or key.is_fully_replicated):
+    if isinstance(key, np.ndarray) or key.is_fully_addressable or key.is_fully_replicated:
         check_same_words(mesh, np.asarray(jax.random.key_data(key)))
     return key
 
