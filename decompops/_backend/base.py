@@ -67,7 +67,7 @@ class Call:
     - `mesh`: the mesh whose devices hold the blocks.
     - `batch`: the mesh axes that shard the leading batch axes, as far as they are known.
     - `caller`: the place that calls the operator, if the backend asks for it.
-    - `is_retyped`: whether the axes of `mesh` have other types than the operator's, those of the context.
+    - `own`: the mesh of the operator, if the axes of `mesh` have other types, those of the context.
     """
 
     plan: Plan
@@ -75,7 +75,7 @@ class Call:
     backend: "AbstractBackend"
     batch: tuple[BatchEntry, ...] = ()
     caller: Caller = NOBODY
-    is_retyped: bool = False
+    own: Mesh | AbstractMesh | None = None
 
     @property
     def platform(self) -> str:

@@ -41,7 +41,7 @@ from .._common.sharding import (
 def apply(call: Call, x: Array) -> Array:
     """Apply the plan of `call` to a field `x` of global shape `(*batch, *call.plan.source.shape)`."""
     if (mesh := mesh_in_context(call.mesh)) is not call.mesh:
-        call = replace(call, mesh=mesh, is_retyped=True)
+        call = replace(call, mesh=mesh, own=call.own or call.mesh)
     x = place_field(x, call.mesh, call.plan.source, call.batch)
     call.backend.prepare(call, x.dtype)
     if isinstance(x, Tracer) or isinstance(call.mesh, AbstractMesh) or manual_axes():
@@ -65,11 +65,11 @@ def _bind(primitive: Primitive, x: Array, call: Call) -> Array:
     """Bind a primitive. If kernels run it, its parameter `devices` names the devices that they are compiled for.
 
     In a program, types do not name devices. So the program may get the blocks in another order of the devices, from an
-    array or from `jax.set_mesh`, and only JAX can find this. `place` tells why the axes must not be retyped.
+    array or from `jax.set_mesh`, and only JAX can find this.
     """
-    named = call.mesh.size > 1 and not (call.is_retyped or call.backend.differentiable_block)
-    devices = program_on(call.mesh) if named and isinstance(call.mesh, Mesh) else None
-    return primitive.bind(x, call=call, devices=devices)
+    mesh = call.own or call.mesh
+    named = isinstance(mesh, Mesh) and mesh.size > 1 and not call.backend.differentiable_block
+    return primitive.bind(x, call=call, devices=program_on(mesh) if named else None)
 
 
 operator_p = Primitive("distributed_operator")

@@ -281,6 +281,9 @@ def test_programs_refuse_the_devices_of_the_mesh_in_another_order(kind):
         for context in (contextlib.nullcontext(), jax.set_mesh(other)):
             with context, pytest.raises(ValueError, match=r"device ids \[3, 1, 0, 2\].* ids \[0, 1, 2, 3\]"):
                 jax.jit(function)(x)
+    retyped = dops.FFT3D(make_mesh((2, 2), "explicit" if kind == "auto" else "auto"), shape=(4, 4, 4), backend=NATIVE)
+    with jax.set_mesh(other), pytest.raises(ValueError, match=r"device ids \[3, 1, 0, 2\].* ids \[0, 1, 2, 3\]"):
+        jax.jit(retyped)(x)
 
 
 def test_a_device_that_never_comes():
