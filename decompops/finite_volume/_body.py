@@ -41,9 +41,10 @@ class Body(eqx.Module):
 
     - `distance`: the signed distance from the surface, negative inside, in units of the box: a function of the
         coordinates `(x, y, z)`, arrays that broadcast against a field. It may be an `equinox.Module` with parameters,
-        so that JAX can differentiate with respect to the shape. The origin is the lower corner of the box, so the
-        centres of n equal cells are `(i + 1/2) length / n`. Or a field of shape `shape`, the distance at the centres,
-        which is interpolated.
+        so that JAX can differentiate with respect to the shape. A root has no derivative at zero, such as at the centre
+        of a sphere: there, write `jnp.sqrt(jnp.maximum(square, 1e-30))`. The origin is the lower corner of the box, so
+        the centres of n equal cells are `(i + 1/2) length / n`. Or a field of shape `shape`, the distance at the
+        centres, which is interpolated.
     - `boundary`: "neumann" or "dirichlet".
 
     **Raises:** `ValueError` for another `boundary`, and, when an operator is built, for a `distance` that does not fit.

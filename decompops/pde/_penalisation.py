@@ -60,7 +60,8 @@ class Penalisation(AbstractProducts):
     - `fft`, `dealiasing`: the same as the arguments of the equation.
     - `body`: the signed distance from the boundary, negative inside: a function of the coordinates `(x, y, z)`, arrays
         that broadcast against a field. It may be an `equinox.Module` with parameters, so that JAX can differentiate
-        with respect to the shape. Or the mask itself, a field on the grid of `products`.
+        with respect to the shape. A root has no derivative at zero, such as at the centre of a sphere: there, write
+        `jnp.sqrt(jnp.maximum(square, 1e-30))`. Or the mask itself, a field on the grid of `products`.
     - `viscosity`: ν of the equation, a positive number.
     - `time`: η, a positive number, in place of `viscosity`.
     - `value`: v, one number for each component, or a function of the coordinates that returns one number or array for
@@ -135,6 +136,8 @@ class Penalisation(AbstractProducts):
 
     def torque(self, u: Inexact[Array, "*spectrum"], about: tuple[Number, ...]) -> Float[Array, "*components"]:
         """Return the torque of the flow on the body about a point.
+
+        The arms are differences of coordinates in the box. So the body must not cross an end of the box.
 
         **Arguments:**
 

@@ -220,6 +220,20 @@ def test_derivative_by_the_radius(kind):
     assert loss(zero)[1] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize(("kind", "centre"), [("neumann", 0.5), ("dirichlet", 0.4375)])
+def test_derivative_by_a_centre_on_a_point(kind, centre):
+    """Where a corner or a centre of a cell is the centre of a circle, the root that `Body` recommends has a slope."""
+    dec = dops.Decomposition(make_mesh((2,)), shape=(8, 8), box=dops.Box(1.0))
+    u = dec.shard(random_field(dec.shape))
+
+    def loss(x):
+        circle = lambda *p: jnp.sqrt(jnp.maximum((p[0] - x) ** 2 + (p[1] - centre) ** 2, 1e-30)) - 0.27
+        return jnp.sum(u * finite_volume.Diffusion(dec, boundary="dirichlet", body=finite_volume.Body(circle, kind))(u))
+
+    found = jax.jit(jax.grad(loss))(centre)
+    assert found == pytest.approx(finite_difference(jax.jit(loss), centre, 1.0, 1e-6), rel=1e-6)
+
+
 def test_several_bodies_and_blocks():
     """`vmap` maps over radii, `local` works on blocks, and values in the body matter to nothing."""
     mesh = make_mesh((2, 2))
