@@ -173,30 +173,32 @@ def test_derivatives_by_shape_viscosity_and_velocity():
         assert_close(derivative, (above - below) / 2e-5, 1e-7)
 
 
-def test_flow_between_penalised_walls():
+@pytest.mark.parametrize("half", [0.24, pytest.param(0.2637, marks=pytest.mark.sweep)])
+def test_flow_between_penalised_walls(half):
     """A layer that is a wall makes the flow that a force drives a parabola, and the force on the wall is the drive.
 
-    With the thickness that follows from the viscosity, halving the spacing reduces the error four times.
+    With the thickness that follows from the viscosity, halving the spacing reduces the error four times, wherever the
+    wall is between two points.
     """
     errors = []
-    for n in (16, 32):
+    for n in (20, 40):
         fft = dops.FFT2D(make_mesh((2,)), shape=(4, n), real=True, box=dops.Box((4 / n, 1.0)))
-        wall = pde.Penalisation(fft, lambda x, y: 0.24 - abs(y - 0.5), viscosity=1.0, width=1, dealiasing=None)
+        wall = pde.Penalisation(fft, lambda x, y: half - abs(y - 0.5), viscosity=1.0, width=1.5)
 
         @jax.jit
-        def run(push, fft=fft, wall=wall, time=(1 / n / 2.65) ** 2):
+        def run(push, fft=fft, wall=wall, time=(1.5 / n / 2.65) ** 2):
             push = wall.transform(push)
-            equation = pde.NavierStokes(fft, 1.0, forcing=(wall, lambda t, u, args: push), dealiasing=None)
-            u, _ = pde.ETDRK(equation, time, order=2).rollout(jnp.zeros_like(push), round(0.15 / time))
+            equation = pde.NavierStokes(fft, 1.0, forcing=(wall, lambda t, u, args: push))
+            u, _ = pde.ETDRK(equation, time, order=2).rollout(jnp.zeros_like(push), round(0.25 / time))
             return wall.force(u), wall.transform.inverse(u)
 
         force, flow = run(fft.decomposition.shard(np.stack([np.ones((4, n)), np.zeros((4, n))])))
         assert_close(force, np.array([4 / n, 0.0]), 1e-2)
         y = np.arange(n) / n - 0.5
         flow = fft.decomposition.gather(flow)[0, 0]
-        errors.append(abs(flow - (0.24**2 - y**2) / 2)[abs(y) < 0.2].max() / (0.24**2 / 2))
+        errors.append(abs(flow - (half**2 - y**2) / 2)[abs(y) < 0.2].max() / (half**2 / 2))
     assert errors[0] < 0.1
-    assert errors[1] < errors[0] / 3
+    assert errors[1] < errors[0] / 3.5
 
 
 class Stokes(dops.AbstractOperator):
