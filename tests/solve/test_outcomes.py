@@ -102,13 +102,12 @@ def test_eager_calls_under_debug_nans(plain):
     """The residuals after the last step are NaN, but they are no error."""
     dec = plain.Decomposition(make_mesh((1, 1)), shape=SHAPE)
     weights, b = np.abs(random_field(SHAPE)) + 1, random_field(SHAPE)
-    for method in (plain.solve.CG, plain.solve.GMRES):
-        solver, spoilt = (method(plain.Multiply(dec, a), rtol=1e-11) for a in (weights, weights * np.nan))
-        with jax.debug_nans(True):
-            assert_close(solver(b), b / weights, 1e-9)
-            assert_close(jax.grad(lambda b, solver=solver: jnp.sum(solver(b)))(b), 1 / weights, 1e-9)
-            with pytest.raises(plain.solve.NotConverged, match="contains NaN or infinity"):
-                spoilt(b)
+    solver, spoilt = (plain.solve.CG(plain.Multiply(dec, a), rtol=1e-11) for a in (weights, weights * np.nan))
+    with jax.debug_nans(True):
+        assert_close(solver(b), b / weights, 1e-9)
+        assert_close(jax.grad(lambda b: jnp.sum(solver(b)))(b), 1 / weights, 1e-9)
+        with pytest.raises(plain.solve.NotConverged, match="contains NaN or infinity"):
+            spoilt(b)
 
 
 def test_a_solver_that_does_not_converge_is_never_silent(plain):
