@@ -15,7 +15,7 @@ from .._basis.fourier import Fourier
 from .._common.blocks import axis_names
 from .._common.host import device_array
 from .._core.decomposition import Decomposition, check_field
-from .._core.reductions import cleared
+from .._core.reductions import cleared, wide
 from .._core.structure import Structure
 from .._operator.base import Compose
 from .._operator.derived import UNCHANGED, AbstractDerivable, Form
@@ -143,8 +143,12 @@ class VariableLaplacian(AbstractSpectral, AbstractDerivable):
 
     @property
     def _positive(self) -> Array:
-        """The coefficient, with ones in its padding, where its logarithm would be infinite."""
-        return cleared(self.coefficient, self.decomposition.shape, filling=1.0)
+        """The coefficient, with ones in its padding, where its logarithm would be infinite.
+
+        Half precision becomes single precision, because the rounding error of a logarithm is relative to the logarithm.
+        """
+        filled = cleared(self.coefficient, self.decomposition.shape, filling=1.0)
+        return filled.astype(wide(filled.dtype))
 
 
 def _sum_of_products(first: _vector.Parts, second: _vector.Parts) -> Array:

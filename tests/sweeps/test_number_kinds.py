@@ -41,10 +41,20 @@ def _between_walls(basis, u):
     return (operator.solution(transform.decomposition.shard(u), 1.0),)
 
 
+def _variable_coefficient(u):
+    """Half precision holds these coefficients, but rounds their logarithms."""
+    laplacian = spectral.VariableLaplacian(_fft(), np.where(u[1] > 60, 2.0**13, 2.0**-10).astype(_floating(u.dtype)))
+    return laplacian(u[0]), laplacian.approximate_inverse(u[0].astype(np.float32))
+
+
+def _floating(dtype):
+    return dtype if jnp.issubdtype(dtype, jnp.floating) else np.dtype(np.float32)
+
+
 def _finite_volumes(u):
     """In this box, squares of widths and of their inverses are beyond float16."""
     dec = dops.Decomposition(MESH, shape=SHAPE, box=dops.Box((9e-4, 8e-4, 4e-4)), pad=True)
-    u = u if jnp.issubdtype(u.dtype, jnp.floating) else u.astype(np.float32)
+    u = u.astype(_floating(u.dtype))
     positive = np.maximum(u, np.ones((), u.dtype))
     body = finite_volume.Body(u[1], "dirichlet")  # The few cells with zeros.
     walls = {"boundary": "neumann", "cells": (positive[0, :, 0, 0], None, None)}
@@ -61,6 +71,7 @@ PROGRAMS = {
     "structure functions": _structure_functions,
     "scales": _scales,
     "finite volumes": _finite_volumes,
+    "variable coefficient": _variable_coefficient,
     "GroupNorm": _group_norm,
     "Chebyshev walls": functools.partial(_between_walls, dops.Chebyshev()),
     "walls of cells": functools.partial(_between_walls, dops.Cells.clustered(SHAPE[0], 2.0)),
