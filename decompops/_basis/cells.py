@@ -62,7 +62,7 @@ class Cells(AbstractBasis):
         **Raises:** `ValueError` if `n` is below one, or if `factor` is not positive.
         """
         check_count("n", n)
-        if not check_number("factor", factor) > 0:
+        if not (factor := float(check_number("factor", factor))) > 0:
             raise ValueError(f"`factor` must be positive; got {factor!r}.")
         return Cells((1 + np.tanh(factor * np.linspace(-1, 1, n + 1)) / math.tanh(factor)) / 2)
 

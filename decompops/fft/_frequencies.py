@@ -50,7 +50,7 @@ def _frequencies(function: Callable, n: int, d: Any, dtype: Any) -> Array:
     """Return the frequencies. `n d` may leave the range of integers and of half precision."""
     dtype = real_dtype(dtype)
     check_number("d", d)
-    if not isinstance(d, Tracer) and d == 0:
+    if not isinstance(d, Tracer) and float(d) == 0:
         raise ValueError(f"`d` must not be zero; got {d!r}.")
     precise = wide(dtype)
     d = jnp.asarray(d, precise) if isinstance(d, Tracer) else float(d)

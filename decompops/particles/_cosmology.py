@@ -37,7 +37,7 @@ class Cosmology(eqx.Module):
 
     def __check_init__(self):
         check_number("matter", self.matter, positive=True)
-        if not isinstance(self.matter, Tracer) and self.matter > 1:
+        if not isinstance(self.matter, Tracer) and float(self.matter) > 1:
             raise ValueError(f"`matter` must be at most 1, for a flat universe; got {self.matter!r}.")
 
     def expansion(self, a: Scalars) -> Float[Array, "*a"]:

@@ -78,10 +78,11 @@ class KickDriftKick(eqx.Module):
             raise TypeError(f"`cosmology` must be a `Cosmology` or None; got {self.cosmology!r}.")
         if isinstance(self.times, Tracer):
             return
-        if not np.isfinite(self.times).all():
-            raise ValueError(f"`times` must be finite; got {self.times}.")
-        if self.cosmology is not None and np.min(self.times) <= 0:
-            raise ValueError(f"`times` must be positive scale factors with a `cosmology`; got {self.times}.")
+        times = np.asarray(self.times)  # Inside of `jax.jit`, JAX would trace functions of an array that it knows.
+        if not np.isfinite(times).all():
+            raise ValueError(f"`times` must be finite; got {times}.")
+        if self.cosmology is not None and times.min() <= 0:
+            raise ValueError(f"`times` must be positive scale factors with a `cosmology`; got {times}.")
 
     def step(self, p: Particles, start: Any, end: Any) -> Particles:
         """Return the particles at the time `end`, for particles at the time `start`. This evaluates the force twice.

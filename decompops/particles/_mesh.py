@@ -166,10 +166,10 @@ class ParticleMesh(eqx.Module):
                 f"`per_axis` must be such that JAX's integers can count all particles; got {total} particles. Call "
                 '`jax.config.update("jax_enable_x64", True)`.'
             )
-        if not 0 <= check_number("offset", offset) < 1:
+        if not 0 <= (offset := float(check_number("offset", offset))) < 1:
             raise ValueError(f"`offset` must be at least 0 and less than 1; got {offset!r}.")
         most = math.prod(blocks.block_shape) * k**self._ndim
-        return on_lattice(home, k, float(offset), slots([most], capacity, room), real_dtype(dtype), self._caller())
+        return on_lattice(home, k, offset, slots([most], capacity, room), real_dtype(dtype), self._caller())
 
     def sample(
         self, density: Float[Array | np.ndarray, "*grid"], key: Key[Array, ""] | UInt32[Array, "_"], *, capacity: int

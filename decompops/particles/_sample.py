@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec
 from .._backend.base import Caller
 from .._common.host import device_array
 from .._common.keys import threefry
+from .._common.sharding import is_eager
 from .._core.decomposition import Decomposition, check_field
 from .._core.rows import everywhere
 from .._operator.placed import Placed
@@ -29,7 +30,7 @@ def as_density(decomposition: Decomposition, density: Any) -> Array:
     check_field("density", density, decomposition)
     if density.ndim > decomposition.ndim:
         raise ValueError(f"`density` must be one field, of {decomposition.ndim} axes; got the shape {density.shape}.")
-    if not isinstance(density, Tracer):
+    if not isinstance(density, Tracer) and is_eager():
         least, most = decomposition.min(density), decomposition.max(density)
         if not (least >= 0 and jnp.isfinite(most)):
             raise ValueError(f"`density` must be finite and at least zero; got {most if least >= 0 else least}.")

@@ -68,7 +68,7 @@ class Buoyancy(AbstractSpectral):
         for part in acceleration:
             check_number("acceleration", part)
         for axis in wall_axes(self.fft):
-            if isinstance(acceleration[axis], Tracer) or acceleration[axis] != 0:
+            if isinstance(acceleration[axis], Tracer) or float(acceleration[axis]) != 0:
                 raise ValueError(
                     f"`acceleration` must be zero along {names[axis]}, where `fft` has the basis "
                     f"{self.fft.bases[axis]}, because a scalar and a force across walls have different bases; got "

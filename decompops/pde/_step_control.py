@@ -120,7 +120,7 @@ class ErrorControl(AbstractStepControl):
         check_number("rtol", self.rtol, least=0)
         check_number("atol", self.atol, least=0)
         _check_largest(self.largest)
-        if not self.rtol + self.atol > 0:
+        if not float(self.rtol) + float(self.atol) > 0:
             raise ValueError(f"`rtol` or `atol` must be positive; got `rtol={self.rtol}` and `atol={self.atol}`.")
 
     def step(

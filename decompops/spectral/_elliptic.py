@@ -18,7 +18,7 @@ from .._basis.fourier import field_dtype
 from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import aligned
-from .._common.check import brief, is_one_of
+from .._common.check import as_number, brief, is_one_of
 from .._common.host import device_array, fitting, host_array
 from .._common.placement import place
 from .._core.layout import check_global
@@ -180,7 +180,9 @@ class AbstractElliptic(AbstractSpectralOperator):
     @property
     def _may_be_singular(self) -> bool:
         """Whether a mode, or an entry of the padding, may have a solution that is known only up to a constant."""
-        if "dirichlet" in (self.walls or ()) or not (isinstance(self.constant, Tracer) or self.constant == 0):
+        if "dirichlet" in (self.walls or ()) or not (
+            isinstance(self.constant, Tracer) or as_number(self.constant) == 0
+        ):
             return False
         return self._has_constants or bool(self.transform.out_layout.blocks.padded_axes)
 

@@ -1,10 +1,11 @@
 """Tests that each function that reads numbers on the host refuses traced arrays, with a line that says what to do."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from helpers import make_mesh, random_field
+from helpers import assert_close, make_mesh, random_field
 
 
 SHAPE = (8, 8, 8)
@@ -54,6 +55,32 @@ def test_traced_arrays(functions):
     for name, (argument, function, x) in functions.items():
         with pytest.raises(TypeError, match=rf"^`{argument}` must not be traced, because .* got a tracer. Call"):
             jax.jit(lambda x, function=function, name=name: (function(x), pytest.fail(name)))(x)
+
+
+def test_known_numbers_inside_of_jit(plain):
+    """Inside of `jax.jit`, JAX traces comparisons even of arrays that it knows. Functions that read numbers do not."""
+    particles, pde, spectral = plain.particles, plain.pde, plain.spectral
+    half, times = jnp.asarray(0.5), jnp.asarray([0.1, 0.5, 1.0])
+    fft = plain.FFT2D(make_mesh((2,)), shape=(8, 8), real=True)
+    dec, pm = fft.decomposition, particles.ParticleMesh(fft.decomposition)
+    density, zero = dec.shard(random_field((8, 8)) ** 2), jnp.asarray(0.0)
+    walls = plain.Transform(
+        fft.decomposition, bases=(plain.Cosine(2), plain.Fourier(half=True)), box=plain.Box((2.0, 6.3))
+    )
+    functions = (
+        lambda: particles.Cosmology(half).matter,
+        lambda: particles.KickDriftKick(pm, particles.Gravity(pm), times, particles.Cosmology()).times,
+        lambda: pm.lattice(offset=half).positions,
+        lambda: pde.ErrorControl(half, atol=half).rtol,
+        lambda: pde.Buoyancy(walls, (zero, half)).acceleration[1],
+        lambda: plain.fft.fftfreq(8, half),
+        lambda: plain.Cells.clustered(4, half).faces,
+        lambda: spectral.Helmholtz(walls, half)(density),
+    )
+    with jax.set_mesh(dec.mesh):
+        for function in functions:
+            assert_close(jax.jit(function)(), function(), 1e-5)
+        jax.eval_shape(lambda: pm.sample(density, jax.random.key(0), capacity=99))
 
 
 def test_traced_observations(plain):
