@@ -261,13 +261,9 @@ def test_merging(report, tmp_path):
 
 
 def test_other_schemas_are_refused(report, tmp_path, capsys):
-    file = tmp_path / "old.json"
-    texts = {
-        b'{"schema": 0}': "must be a report of schema 1; got schema 0",
-        b'{"schema": 1, "name": "a"}': "lacks date,",
-    }
-    for text, message in (texts | {b"{": "must hold JSON", b"\xff": "old.json must hold JSON"}).items():
-        file.write_bytes(text)
+    file, part = tmp_path / "old.json", '{"schema": 1, "name": "a"}'
+    for text, message in (('{"schema": 0}', "got schema 0"), ("\0", "old.json must hold JSON"), (part, "lacks date,")):
+        file.write_text(text, "utf-16" if text == "\0" else "utf-8")
         with pytest.raises(SystemExit):
             cli.main(["report", "--from", str(file)])
         assert message in capsys.readouterr().err
