@@ -82,6 +82,20 @@ def test_wrong_address(plain, wrong):
         coordinator.check(wrong)
 
 
+@pytest.mark.parametrize("error", [socket.gaierror(-2, "Name or service not known"), OSError("no address")])
+def test_a_host_that_does_not_know_its_own_name(monkeypatch, error):
+    """XLA's collectives need the name also if all ranks run on one host."""
+
+    def fail():
+        raise error
+
+    communicator = types.SimpleNamespace(rank=0, size=2, allgather=lambda own: [own, None])
+    coordinator._check_names(communicator, True)
+    monkeypatch.setattr(reach, "address_of_own_name", fail)
+    with pytest.raises(RuntimeError, match=rf"its own name '{socket.gethostname()}' .*127\.0\.0\.1 will do"):
+        coordinator._check_names(communicator, True)
+
+
 def test_distributed_has_been_started(monkeypatch):
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     limits = launch.Limits(timeout=1.0, limit=None, heartbeat=1.0)

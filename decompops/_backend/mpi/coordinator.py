@@ -47,6 +47,7 @@ def addresses(communicator: Any, given: str | None = None) -> tuple[str, str | N
     if on_one_host and given is None:
         address, problems = _meet(communicator, None, loopback=True, tests=True)
         if not problems:
+            _check_names(communicator, first_of_host)
             return address, address
         # MPI takes containers of one host for the same host, although each may have a network of its own.
     tests = on_one_host or first_of_host
@@ -58,13 +59,19 @@ def addresses(communicator: Any, given: str | None = None) -> tuple[str, str | N
             f'rank 0\'s host that all hosts can reach: `initialize(coordinator="address:port")`, or '
             f"{_VARIABLE}=address:port in the environment of rank 0."
         )
+    _check_names(communicator, tests)
+    return address, None
+
+
+def _check_names(communicator: Any, tests: bool) -> None:
+    """Raise `RuntimeError` on all ranks if XLA's collectives could not listen at the name of a host, or be reached."""
     if problems := _unreachable_names(communicator, tests):
         raise RuntimeError(
-            f"decompops: rank {communicator.rank}: the name of each host must stand for an address that the other "
-            f"hosts can reach, because XLA's collectives tell this address to them: {'; '.join(problems)}. Correct "
-            "the address of this name in DNS or in /etc/hosts of the host with this name."
+            f"decompops: rank {communicator.rank}: the name of each host must stand for an address of this host that "
+            "the other hosts can reach, because XLA's collectives listen there and tell this address to them: "
+            f"{'; '.join(problems)}. Correct the address of this name in DNS or in /etc/hosts of the host with this "
+            "name; if no other host takes part, 127.0.0.1 will do."
         )
-    return address, None
 
 
 def best(problems: Sequence[Sequence[str | None]]) -> int:
