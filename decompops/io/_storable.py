@@ -1,6 +1,7 @@
 """What files can store. tensorstore writes Zarr snapshots and, inside orbax, the arrays of checkpoints."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,26 @@ def check_storable(name: str, part: str, dtype: np.dtype, where: str, stored: tu
 
 
 def as_path(name: str, value: Any) -> Path:
-    """Return a `Path`. Raises `TypeError` for what is neither a string nor a path."""
+    """Return a `Path`. Raises `TypeError` for what is neither a string nor a path.
+
+    Raises `ValueError` for a URL such as "s3://bucket/u.zarr" and for a path such as "~/u.zarr". The system takes both
+    literally, for a folder called "s3:" or "~" in the working directory.
+    """
     if not isinstance(value, str | os.PathLike):
         raise TypeError(f"`{name}` must be a string or a `Path`; got {value!r}.")
-    return Path(value)
+    path = Path(value)
+    # A `Path` has no double slash.
+    if len(path.parts) > 1 and re.fullmatch(r"[A-Za-z][\w+.-]+:", path.parts[0]):
+        raise ValueError(
+            f"`{name}` must be a path on a disk of this machine, and no URL; got {str(value)!r}. If it is a path, pass "
+            f"`Path({str(value)!r}).absolute()`."
+        )
+    if os.path.expanduser(path) != os.fspath(path):
+        raise ValueError(
+            f"`{name}` must not begin with ~, which only a shell replaces; got {str(value)!r}. Pass "
+            f"`Path({str(value)!r}).expanduser()`."
+        )
+    return path
 
 
 def check_path(name: str, path: Path, special: tuple[str, ...] = (), library: str = "tensorstore") -> None:

@@ -137,6 +137,28 @@ def test_a_snapshot_that_was_renamed_to_a_refused_name(tmp_path):
             read(tmp_path / "a\\b.zarr")
 
 
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        ("s3://bucket", r"and no URL; got 's3:/.* pass `Path\('s3:/.*'\)\.absolute\(\)`"),
+        (Path("gs://bucket"), "and no URL; got 'gs:/"),
+        ("file:///tmp", "and no URL; got 'file:/"),
+        ("~", r"must not begin with ~, .*; got '~.*Pass `Path\('~.*'\)\.expanduser\(\)`"),
+    ],
+)
+def test_paths_that_the_system_takes_literally_are_refused(tmp_path, monkeypatch, folder, message):
+    """They would be folders of the working directory, where nobody looks for the files."""
+    monkeypatch.chdir(tmp_path)
+    path = folder / "u" if isinstance(folder, Path) else f"{folder}/u"
+    uses = {f"{path}.zarr": lambda path: io.write(path, {"u": U}, DEC), f"{path}.h5": io.read, path: io.Checkpoints}
+    uses[f"{path}.xdmf"] = lambda path: io.write_series(path, ["u.h5"])
+    for given, use in uses.items():
+        with pytest.raises(ValueError, match=message):
+            use(given)
+    assert not list(tmp_path.iterdir())
+    io.write(tmp_path / "a:b" / "~" / "u.h5", {"u": U}, DEC)
+
+
 def test_checkpoints_in_the_parent_of_a_link(tmp_path):
     """The system resolves ".." from the folder that the link leads to."""
     (tmp_path / "disk/deep").mkdir(parents=True)
