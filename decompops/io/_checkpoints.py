@@ -59,8 +59,9 @@ class Checkpoints:
         - `keep`: the number of checkpoints to keep. Older checkpoints are removed when a new checkpoint is complete.
 
         **Raises:** `ValueError` if `keep` is not a positive integer, or if the path of `folder` is not UTF-8, or has a
-        backslash, a bracket or another text that orbax would not take literally; `TypeError` if `folder` is no path;
-        `NotADirectoryError` if it is a file; `ImportError` if orbax is not installed.
+        backslash, a bracket or another text that orbax would not take literally, or is a URL or begins with `~`;
+        `TypeError` if `folder` is no path; `NotADirectoryError` if it is a file; `ImportError` if orbax is not
+        installed.
         """
         with raised_by_all():
             orbax = orbax_checkpoint()
