@@ -80,18 +80,21 @@ def fitting(x: _N, name: str | None = None) -> _N:
     return x
 
 
-def device_array(x: Any, name: str | None = None) -> Array:
+def device_array(x: Any, name: str | None = None, mesh: Mesh | AbstractMesh | None = None) -> Array:
     """Return `jnp.asarray(x)`. `x` may have any byte order.
 
     Raises `ValueError` for integers that JAX cannot hold, `TypeError` for what is no array, and `ValueError` if
-    processes would put other numbers onto the mesh of `jax.set_mesh`. Errors call it `name`.
+    processes would put other numbers onto `mesh` or onto the mesh of `jax.set_mesh`. Errors call it `name`.
+
+    Programs take the result as it is: where nothing puts it onto a mesh before, callers pass the `mesh`.
     """
     if isinstance(x, Array):
         return x
     on_device = hasattr(x, "__jax_array__") or hasattr(x, "__cuda_array_interface__")
     x = host_array(x, name) if hasattr(x, "__array__") and not on_device else x  # Also arrays of pandas, for example.
     x = fitting(x, name) if isinstance(x, np.ndarray | int) else x
-    if isinstance(x, np.ndarray) and (mesh := ambient_devices()) is not None and not mesh.empty:
+    mesh = mesh if isinstance(mesh, Mesh) else ambient_devices()
+    if isinstance(x, np.ndarray) and mesh is not None and not mesh.empty:
         check_same_array(mesh, x, name or "x")
     try:
         return jnp.asarray(x)

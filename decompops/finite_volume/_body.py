@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from .._common.agreement import check_same_array
 from .._common.check import check_choice
 from .._common.host import device_array, dtype_of, fitting, host_array
 from .._core.decomposition import Decomposition
@@ -85,6 +86,8 @@ def checked_body(geometry: Geometry, body: Any) -> Body | None:
     else:
         is_host = isinstance(given, np.ndarray) or not hasattr(given, "dtype")
         values = fitting(host_array(given, "distance"), "distance") if is_host else given
+        if is_host:
+            check_same_array(geometry.decomposition.mesh, values, "distance")
     if (dtype := dtype_of(values)).kind in "bc":  # Booleans and complex numbers.
         raise TypeError(f"`distance` must be real, the signed distance from the surface, negative inside; got {dtype}.")
     return eqx.tree_at(lambda body: body.distance, body, Corners(values) if corners else values)
@@ -97,7 +100,7 @@ def checked_coefficient(name: str, decomposition: Decomposition, value: Any, mos
     """
     if isinstance(value, int | float | complex | np.number) and not np.isfinite(value):
         raise ValueError(f"`{name}` must be finite; got {value!r}.")
-    value, ndim = precise(device_array(value, name)), decomposition.ndim
+    value, ndim = precise(device_array(value, name, decomposition.mesh)), decomposition.ndim
     lead = value.shape[: value.ndim - ndim] if value.ndim else ()
     known = not value.ndim or decomposition.layout().holds(value)
     if not (known and len(lead) <= most and all(n == ndim for n in lead)):

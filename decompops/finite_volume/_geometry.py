@@ -240,6 +240,7 @@ def geometry_of(decomposition: Any, boundary: Any, cells: Any) -> Geometry:
                 raise ValueError(f"`cells` must have positive, finite widths along {name}; got {widths!r}.")
     static = tuple(entry if isinstance(entry, Cells) else None for entry in each)
     widths = tuple(
-        None if entry is None or isinstance(entry, Cells) else precise(device_array(entry, "cells")) for entry in each
+        None if entry is None or isinstance(entry, Cells) else precise(device_array(entry, "cells", decomposition.mesh))
+        for entry in each
     )
     return Geometry(decomposition, tuple(conditions), tuple(robin), static, widths)

@@ -288,7 +288,7 @@ class ParticleMesh(eqx.Module):
 
         **Raises:** `TypeError` if `field` holds integers; `ValueError` if its shape is not that of the grid.
         """
-        field = check_inexact("field", device_array(field, "field"))
+        field = check_inexact("field", device_array(field, "field", self.decomposition.mesh))
         check_field("field", field, self.decomposition)
         return read_at(home_of(p, self._home), window_of(self.window), p, field)
 

@@ -98,7 +98,7 @@ class NUFFT(eqx.Module):
         **Raises:** `TypeError` for strengths that are not real or complex, and for complex strengths if `real` is True.
         `ValueError` for another number of slots, and for a precision that is too low for the tolerance.
         """
-        strengths = device_array(strengths, "strengths")
+        strengths = device_array(strengths, "strengths", self.decomposition.mesh)
         check_precision(self.tolerance, "strengths", p, strengths)
         if self.real and jnp.iscomplexobj(strengths):
             raise TypeError(f"`strengths` must be real with `real=True`; got {strengths.dtype}.")
@@ -118,7 +118,7 @@ class NUFFT(eqx.Module):
 
         **Raises:** `ValueError` for a spectrum of another shape, and for a precision that is too low for the tolerance.
         """
-        spectrum = device_array(spectrum, "spectrum")
+        spectrum = device_array(spectrum, "spectrum", self.decomposition.mesh)
         check_precision(self.tolerance, "spectrum", p, spectrum)
         FFT(self.decomposition, real=self.real).out_layout.check(spectrum, "spectrum")
         return _type2(self, p, spectrum)

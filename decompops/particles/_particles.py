@@ -11,6 +11,7 @@ from jaxtyping import Float, Int, Shaped
 
 from .._common.check import check_count, check_number, check_untraced
 from .._common.host import device_array
+from .._common.sharding import mesh_of
 from ._load import Load
 
 
@@ -77,12 +78,13 @@ class Particles(eqx.Module):
         for name, value in {"positions": positions, **attributes}.items():
             if value is not None and jnp.shape(value)[:1] != (slots,):
                 raise ValueError(f"`{name}` must have one row for each of {slots} slots; got {jnp.shape(value)}.")
-        new = self.positions if positions is None else device_array(positions, "positions")
+        mesh = mesh_of(self.positions)
+        new = self.positions if positions is None else device_array(positions, "positions", mesh)
         if new.shape != self.positions.shape or not jnp.issubdtype(new.dtype, jnp.floating):
             raise ValueError(
                 f"`positions` must be real numbers of shape {self.positions.shape}; got {new.shape} {new.dtype}."
             )
-        others = {name: device_array(value, name) for name, value in attributes.items()}
+        others = {name: device_array(value, name, mesh) for name, value in attributes.items()}
         return Particles(new, {**self.attributes, **others}, self.counts, self.needed, self.invalid)
 
     def check(self) -> "Particles":
@@ -129,7 +131,7 @@ def _array(name: str, p: Particles, values: Any) -> Array:
     if isinstance(values, str):
         known = f"`p[{values!r}]`" if values in p.attributes else f"one of the attributes {tuple(p.attributes)}"
         raise TypeError(f"`{name}` must be an array of numbers; got {values!r}. Pass {known}.")
-    return device_array(values, name)
+    return device_array(values, name, mesh_of(p.positions))
 
 
 def of_slots(p: Particles, values: Any) -> Array:

@@ -103,7 +103,8 @@ class GrossPitaevskii(AbstractEquation):
         return jnp.zeros((), like.dtype) if potential is None else self._as_potential(potential).astype(like.dtype)
 
     def _as_potential(self, potential: Any) -> Array:
-        field, shape = device_array(potential, "potential"), self.products.decomposition.padded_shape()
+        grid = self.products.decomposition
+        field, shape = device_array(potential, "potential", grid.mesh), grid.padded_shape()
         if field.shape not in ((), shape) or jnp.iscomplexobj(field):
             raise ValueError(
                 f"`potential` must be a real field of shape {shape}; got {field.dtype} of {field.shape}. Products are "

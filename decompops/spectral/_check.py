@@ -43,7 +43,7 @@ def as_field(name: str, value: Any, fft: AbstractTransform) -> Array:
 
     Raises `TypeError` for what is no array, and `ValueError` for another shape.
     """
-    field = device_array(value, name)
+    field = device_array(value, name, fft.decomposition.mesh)
     check_field(name, field, fft.decomposition)
     return field
 

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import nn, particles, pde, spectral
+from decompops import finite_volume, nn, particles, pde, spectral
 from jax.sharding import Mesh
 
 
@@ -76,6 +76,30 @@ def check_other_numpy_array_on_one_rank(mesh: Mesh) -> None:
                 assert np.isnan(function(same * np.nan).addressable_shards[0].data).any()
 
 
+def check_other_coefficient_on_one_rank(mesh: Mesh) -> None:
+    """Coefficients and rows of particles become arguments of programs, which JAX does not compare."""
+    fft = dops.FFT(dops.Decomposition(mesh, shape=(8, 8)), real=True)
+    dec, u = fft.decomposition, np.full((8, 8), 1.0 + jax.process_index())
+    pm = particles.ParticleMesh(dec, "cic")
+    p = pm.lattice()
+    rows = np.full(p.positions.shape[0], u[0, 0])
+    cases = (
+        lambda: finite_volume.Diffusion(dec, u),
+        lambda: finite_volume.Diffusion(dec, body=finite_volume.Body(u)),
+        lambda: finite_volume.Diffusion(dec, cells=(u[0], None)),
+        lambda: pm.read(p, u),
+        lambda: pm.deposit(p, rows),
+        lambda: p.replace(mass=rows),
+        lambda: spectral.power_spectrum(fft, u),
+        lambda: pde.GrossPitaevskii(dops.FFT(dec), 1.0, potential=u),
+    )
+    for ambient in (mesh, Mesh(np.empty((), object), ())):
+        with jax.set_mesh(ambient):
+            for case in cases:
+                with pytest.raises(ValueError, match=r"^`\w+` must be the same array on every process"):
+                    case()
+
+
 def check_other_key_on_one_rank(mesh: Mesh) -> None:
     """Fields would be mixtures of several draws, and weights would differ between the processes."""
     fft = dops.FFT2D(dops.Decomposition(mesh, shape=(8, 8)), real=True)
@@ -112,6 +136,7 @@ def check_other_search_on_one_rank(mesh: Mesh) -> None:
 CHECKS = (
     check_other_shape_on_one_rank,
     check_other_numpy_array_on_one_rank,
+    check_other_coefficient_on_one_rank,
     check_bad_array_on_one_rank,
     check_other_particles_on_one_rank,
     check_other_run_on_one_rank,
