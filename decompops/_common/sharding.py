@@ -176,9 +176,21 @@ def map_blocks(
         if left := axes_of_kind(own, AxisType.Auto).difference(names, manual_axes()):
             without = functools.partial(without_spmd_name_p.bind, left=frozenset(left))
             arguments = jax.tree.map(lambda x: without(x) if isinstance(x, Tracer) else x, arguments)
-        return jax.shard_map(function, mesh=passed, **options)(*arguments)
+        if check_types or not manual_axes():
+            return jax.shard_map(function, mesh=passed, **options)(*arguments)
+        # JAX does not derive over which axes of the surrounding `shard_map` the results vary.
+        untyped = lambda *blocks: function(*jax.tree.map(lambda x: jax.lax.squeeze(x[None], (0,)), blocks))
+        varying = frozenset().union(*(jax.typeof(x).manual_axis_type.varying for x in jax.tree.leaves(arguments)))
+        results = jax.shard_map(untyped, mesh=passed, **options)(*arguments)
+        return jax.tree.map(lambda y: _varying(y, varying), results)
 
     return mapped
+
+
+def _varying(x: Array, over: frozenset[str]) -> Array:
+    """Return `x`, typed as varying over the manual mesh axes `over`."""
+    more = tuple(over - jax.typeof(x).manual_axis_type.varying)
+    return jax.lax.pcast(x, more, to="varying") if more else x
 
 
 # Returns its argument. On Auto meshes, JAX cannot map a `shard_map` over a mesh axis that this `shard_map` has `left`

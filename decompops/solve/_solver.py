@@ -262,7 +262,7 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None, lose: bool) -
     # The sums over a grid that scale a system, and the squares of its numbers, may be beyond half precision.
     b = _fitting(operator, b.astype(wide(dtype)))
     b = b if fields.open_cells is None else fields.clear(b)
-    projected = fields.projection() if solver._ignores_constants else lambda x: x
+    projected = fields.projection(b) if solver._ignores_constants else lambda x: x
     right, scale = projected(b), lax.stop_gradient(fields.norm_of_any_size(b))
     incompatible = scale < 0
     if solver._ignores_constants and solver.null_space == "operator":
