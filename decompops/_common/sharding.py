@@ -178,18 +178,20 @@ def map_blocks(
             arguments = jax.tree.map(lambda x: without(x) if isinstance(x, Tracer) else x, arguments)
         if check_types or not manual_axes():
             return jax.shard_map(function, mesh=passed, **options)(*arguments)
-        # JAX does not derive over which axes of the surrounding `shard_map` the results vary.
+        # Without checks, the types of results of operations do not say that they vary over the axes of the surrounding
+        # `shard_map`, and the types of arguments do, so loops refuse what they carry. Therefore arguments lose this
+        # part of their types by two operations that change nothing else, and the results of the function get it again.
         untyped = lambda *blocks: function(*jax.tree.map(lambda x: jax.lax.squeeze(x[None], (0,)), blocks))
         varying = frozenset().union(*(jax.typeof(x).manual_axis_type.varying for x in jax.tree.leaves(arguments)))
         results = jax.shard_map(untyped, mesh=passed, **options)(*arguments)
-        return jax.tree.map(lambda y: _varying(y, varying), results)
+        return jax.tree.map(lambda y: varying_over(y, varying), results)
 
     return mapped
 
 
-def _varying(x: Array, over: frozenset[str]) -> Array:
-    """Return `x`, typed as varying over the manual mesh axes `over`."""
-    more = tuple(over - jax.typeof(x).manual_axis_type.varying)
+def varying_over(x: Array, axes: frozenset[str]) -> Array:
+    """Return `x`, typed as varying over the manual mesh axes `axes`, too."""
+    more = tuple(axes - jax.typeof(x).manual_axis_type.varying)
     return jax.lax.pcast(x, more, to="varying") if more else x
 
 

@@ -11,7 +11,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from . import compat
 from .blocks import BatchEntry
-from .sharding import entries_of, result_sharding
+from .sharding import entries_of, result_sharding, varying_over
 
 
 def struct_of(x: Array, sharding: NamedSharding | None, mesh: Mesh | AbstractMesh) -> jax.ShapeDtypeStruct:
@@ -64,11 +64,8 @@ def as_on_auto_axes(function: Callable[[Array], Array], x: Array) -> Array:
 
 def equally_varying(*arrays: Array) -> tuple[Array, ...]:
     """Return the arrays, typed as varying over every manual mesh axis that one of them varies over."""
-    along = [jax.typeof(x).manual_axis_type.varying for x in arrays]
-    every = frozenset().union(*along)
-    return tuple(
-        jax.lax.pcast(x, tuple(every - own), to="varying") if every - own else x for x, own in zip(arrays, along)
-    )
+    every = frozenset().union(*(jax.typeof(x).manual_axis_type.varying for x in arrays))
+    return tuple(varying_over(x, every) for x in arrays)
 
 
 def plain(x: Array) -> Array:
