@@ -180,9 +180,8 @@ class AbstractElliptic(AbstractSpectralOperator):
     @property
     def _may_be_singular(self) -> bool:
         """Whether a mode, or an entry of the padding, may have a solution that is known only up to a constant."""
-        if "dirichlet" in (self.walls or ()) or not (
-            isinstance(self.constant, Tracer) or as_number(self.constant) == 0
-        ):
+        may_vanish = isinstance(self.constant, Tracer) or as_number(self.constant) == 0
+        if "dirichlet" in (self.walls or ()) or not may_vanish:
             return False
         return self._has_constants or bool(self.transform.out_layout.blocks.padded_axes)
 
