@@ -61,7 +61,7 @@ def apply_on_one_device(call: Call, x: Array) -> Array:
     return _bind(block_p, x, call)
 
 
-def _bind(primitive: Primitive, x: Array, call: Call) -> Array:
+def _bind(primitive: Primitive, x: Array | np.ndarray, call: Call) -> Array:
     """Bind a primitive. If kernels run it, its parameter `devices` names the devices that they are compiled for.
 
     In a program, types do not name devices. So the program may get the blocks in another order of the devices, from an

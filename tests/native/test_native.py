@@ -22,7 +22,7 @@ import checks
 import spectral_checks
 import wires
 from checks import assert_block, assert_exact, distributed
-from helpers import make_mesh, put, random_field
+from helpers import assert_close, make_mesh, put, random_field
 from plans import check_plans
 from transforms import check_some
 
@@ -284,6 +284,14 @@ def test_programs_refuse_the_devices_of_the_mesh_in_another_order(kind):
     retyped = dops.FFT3D(make_mesh((2, 2), "explicit" if kind == "auto" else "auto"), shape=(4, 4, 4), backend=NATIVE)
     with jax.set_mesh(other), pytest.raises(ValueError, match=r"device ids \[3, 1, 0, 2\].* ids \[0, 1, 2, 3\]"):
         jax.jit(retyped)(x)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_programs_that_close_over_fields(kind):
+    """Nothing but the primitive tells JAX the devices of such a program."""
+    mesh, u = make_mesh((2, 2), kind), random_field((4, 4, 4))
+    fft, field = dops.FFT3D(mesh, shape=(4, 4, 4), backend=NATIVE), put(mesh, u, "x", "y")
+    assert_close(jax.jit(lambda factor: fft(factor * field))(2.0), 2 * np.fft.fftn(u))
 
 
 def test_a_device_that_never_comes():
