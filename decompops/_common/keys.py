@@ -22,9 +22,9 @@ _SEED = (
 
 
 def agreed_key(mesh: Mesh | AbstractMesh | None, key: Any) -> Any:
-    """Return the argument `key` of a function that draws arrays on a mesh.
+    """Return `key`, the argument of a function that draws random arrays on a mesh.
 
-    Raises `TypeError` if it is not a key, and the errors of `check_same_words`.
+    Raises `TypeError` if it is no key of JAX, and `ValueError` on every process of the mesh if their keys differ.
     """
     check_key("key", key)
     if jax.process_count() == 1 or not is_eager() or isinstance(key, Tracer):
@@ -36,9 +36,9 @@ def agreed_key(mesh: Mesh | AbstractMesh | None, key: Any) -> Any:
 
 
 def check_same_words(mesh: Mesh | AbstractMesh | None, words: Any) -> None:
-    """Raise `ValueError` on every process of the mesh if processes pass keys of other words. Traced words are skipped.
+    """Raise `ValueError` on every process of the mesh if the integers that make up a key differ between processes.
 
-    Arrays would be mixtures of several draws, and weights would differ between the processes.
+    Otherwise, random arrays would be mixtures of several draws. Traced integers are not compared.
     """
     if isinstance(mesh, Mesh) and jax.process_count() > 1 and not any(isinstance(word, Tracer) for word in words):
         check_same_array(mesh, np.asarray(words), "key", _SEED)

@@ -16,13 +16,13 @@ from ..io._storable import OF_TENSORSTORE, check_storable
 
 
 def _takes_two(function: Callable) -> bool:
-    """Return whether a function may be called with two arguments. Not all functions of C tell it."""
+    """Return whether a function may be called with two arguments, also if it has no signature, as some in C."""
     try:
         inspect.signature(function).bind(0.0, None)
     except TypeError:
         return False
     except ValueError:
-        return True
+        pass
     return True
 
 

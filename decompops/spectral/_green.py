@@ -56,7 +56,7 @@ class AbstractGreen(AbstractKernel):
         """Return the Fourier transform of the Green's function of `axes` open axes, cut off at the distance `reach`.
 
         `squared` and `periodic` are the squares of the wavenumber along the open axes, and along the periodic axes.
-        `area` is the product of the periods along the open axes: a constant is a mode zero of this size.
+        `area` is the product of the periods along the open axes, which is the mode zero of the constant 1.
         """
 
     @abc.abstractmethod
@@ -216,7 +216,7 @@ def screened_symbol(axes: int, squared: Array, q: Array, reach: Number, area: Nu
 
     - `squared`: the square of the wavenumber along the open axes.
     - `q`: the screening of the other axes; zero or positive.
-    - `area`: the product of the periods along the open axes. A constant is a mode zero of this size.
+    - `area`: the product of the periods along the open axes. It is the mode zero of the constant 1.
     """
     is_zero, flat = squared == 0, q == 0
     s = root(squared)

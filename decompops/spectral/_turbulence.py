@@ -278,7 +278,7 @@ def _structure(
 
     moments = [_vector.components(of_axis(axis) / math.prod(dec.shape), 2) for axis in axes]
     own = [parts[axis] for axis, parts in zip(axes, moments)]
-    # The others are added up by themselves: in the sum of all, rounding errors of `own` could be larger than they are.
+    # A sum of all components minus `own` would have the rounding errors of `own`, which may exceed the others.
     others = [part for axis, parts in zip(axes, moments) for i, part in enumerate(parts) if i != axis]
     longitudinal = _vector.total(own) / len(own)
     transverse = _vector.total(others) / len(others) if others else jnp.nan * longitudinal

@@ -142,7 +142,7 @@ def test_everything_compiles_and_nothing_is_gathered(four, sizes, shape):
 
 @pytest.mark.parametrize(("sizes", "exchanges"), [((2, 2), 12), ((4,), 6)])
 def test_a_step_of_conjugate_gradients_exchanges_what_its_operators_do(four, sizes, exchanges):
-    """Each step applies the operator and the preconditioner once, and gathers no field on a device.
+    """Each step applies the operator and the preconditioner once. No step gathers a whole field on one device.
 
     It has one all-reduce for dot products, and one for the mean of what the preconditioner returns.
     """

@@ -23,7 +23,7 @@ _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 def is_launched() -> bool:
-    """Return whether a launcher, such as `mpiexec` or `srun`, has started several processes.
+    """Return whether a launcher, such as `mpiexec` or `srun`, runs this program in several processes.
 
     Raises `ValueError` if a variable of the launcher is not a number.
     """
