@@ -111,6 +111,6 @@ def _is_length(value: Any) -> bool:
     if isinstance(value, Tracer):
         return value.ndim == 0
     try:
-        return 0 < float(value) < math.inf
+        return not isinstance(value, str | bytes | bool) and 0 < float(value) < math.inf
     except (TypeError, ValueError):
         return False

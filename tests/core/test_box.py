@@ -118,7 +118,7 @@ BAD = [
     ),
     *(
         (lambda d, bad=bad: d.Box(bad), "`lengths` must be one positive, finite .*; got")
-        for bad in ("long", (), None, (1, "x"))
+        for bad in ("long", "2", True, (), None, (1, "x"))
     ),
     (lambda d: d.Box(np.ones((2, 2))), "`lengths` must be one positive, finite .*; got array"),
     (lambda d: jax.jit(lambda x: d.Box(x).volume)(np.ones((2, 2))), "`lengths` must be .*; got"),
