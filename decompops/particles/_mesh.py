@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._backend.base import Caller
-from .._common.agreement import check_agreement, raised_by_all_of
+from .._common.agreement import check_same_array, contents, differing, raised_by_all_of
 from .._common.check import check_count, check_flag, check_inexact, check_number, check_untraced
 from .._common.host import device_array, fitting, host_array
 from .._common.keys import agreed_key
@@ -30,6 +30,9 @@ from ._particles import Particles, of_slots, one_each, slots
 from ._sample import as_density, sampled
 from ._sum import mean, summed
 from ._windows import WindowName, window_of
+
+
+_ALL = "each process keeps its own particles of all", "Pass all particles on every process."
 
 
 class ParticleMesh(eqx.Module):
@@ -96,9 +99,9 @@ class ParticleMesh(eqx.Module):
 
         **Returns:** the particles, in the order of `positions` on each device.
 
-        **Raises:** `ValueError` for arrays of other shapes, for positions that are not finite, for a `capacity` that is
-        too small, for a negative `room`, and for integers of 64 bits, such as identifiers, that do not fit 32 bits
-        if JAX is not in 64-bit mode; `TypeError` for traced arrays.
+        **Raises:** `ValueError` for arrays of other shapes or that differ between processes, for positions that are not
+        finite, for a `capacity` that is too small, for a negative `room`, and for integers of 64 bits, such as
+        identifiers, that do not fit 32 bits if JAX is not in 64-bit mode; `TypeError` for traced arrays.
         """
         dec, positions = self.decomposition, self._on_host(positions, "place")
         check_untraced("attributes", attributes, "place")
@@ -113,8 +116,12 @@ class ParticleMesh(eqx.Module):
             owners = np.asarray(home.owners(positions, dec.box_lengths))
             counts = np.bincount(owners, minlength=home.devices)
             capacity = slots(counts, capacity, room)
-        described = [f"{name}: {array.dtype}{list(array.shape)}" for name, array in arrays.items()]
-        check_agreement(dec.mesh, positions, (capacity, *described), "`capacity` and the attributes")
+        if others := differing(dec.mesh, (capacity, [(name, contents(array)) for name, array in arrays.items()])):
+            attributes = {name: f"{array.dtype}{array.shape}" for name, array in arrays.items()}
+            raise ValueError(
+                f"`capacity` and the attributes must be the same on every process, because {_ALL[0]}; got {capacity} "
+                f"and {attributes} on process {jax.process_index()}, others on {others}. {_ALL[1]}"
+            )
         order = np.argsort(owners, kind="stable")
         starts = np.cumsum(counts) - counts
 
@@ -366,7 +373,7 @@ class ParticleMesh(eqx.Module):
             if not np.isfinite(positions).all():
                 bad = int(np.argmax(~np.isfinite(positions).all(axis=1)))
                 raise ValueError(f"`positions` must be finite; got {positions[bad]} for particle {bad}.")
-        check_agreement(mesh, positions, "positions", "the name")
+        check_same_array(mesh, positions, "positions", _ALL)
         return positions
 
     def _caller(self) -> Caller:

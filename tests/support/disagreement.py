@@ -40,9 +40,19 @@ def check_other_particles_on_one_rank(mesh: Mesh) -> None:
     """Attributes that only one rank has would be arrays that the other ranks do not make."""
     pm = particles.ParticleMesh(dops.Decomposition(mesh, shape=(8, 8), box=dops.Box(1.0)), "cic")
     rank, x = jax.process_index(), np.full((3, 2), 0.5)
-    for options in ({"mq"[min(rank, 1)]: x}, {"m": x} if rank else {}, {"m": x[:, : 1 + rank]}, {"capacity": 8 + rank}):
+    for options in (
+        {"mq"[min(rank, 1)]: x},
+        {"m": x} if rank else {},
+        {"m": x[:, : 1 + rank]},
+        {"m": x + rank},
+        {"capacity": 8 + rank},
+    ):
         with pytest.raises(ValueError, match="`capacity` and the attributes must be the same"):
             pm.place(x, **options)
+    for function in (pm.loads, lambda own: pm.place(own, capacity=16)):
+        for own in (x[rank:], x + 0.1 * rank, x.astype((np.float32, np.float64)[min(rank, 1)])):
+            with pytest.raises(ValueError, match="`positions` must be the same array on every process"):
+                function(own)
 
 
 def check_other_run_on_one_rank(mesh: Mesh) -> None:
