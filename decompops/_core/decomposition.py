@@ -226,10 +226,10 @@ class Decomposition(eqx.Module):
 
         **Raises:** `ValueError` for an array of another shape, for a field that needs padding if `pad` is False, and
         for integers of 64 bits that do not fit 32 bits if JAX is not in 64-bit mode; `TypeError` for a traced array. If
-        the processes pass different shapes, dtypes or pencils, every process raises `ValueError`.
+        the processes pass different shapes, dtypes or pencils or have different boxes, all raise `ValueError`.
         """
         check_untraced("array", array, "shard", "`jax.device_put`")
-        array = agreed_array(self.mesh, array, pencil, "`pencil`")
+        array = agreed_array(self.mesh, array, (pencil, self.box), "`pencil` and the box")
         check_grid("array", array.shape, self.ndim)
         return self.layout(pencil).distribute(array)
 

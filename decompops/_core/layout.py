@@ -97,11 +97,11 @@ class Layout:
         **Returns:** a `jax.Array` of shape `(*batch, *shape)`.
 
         **Raises:** `ValueError` for an array of another shape, and for integers of 64 bits that do not fit 32 bits if
-        JAX is not in 64-bit mode; `TypeError` for a traced array. If the processes pass different shapes or dtypes,
-        every process raises `ValueError`.
+        JAX is not in 64-bit mode; `TypeError` for a traced array. If the processes pass different shapes or dtypes
+        or have different boxes, every process raises `ValueError`.
         """
         check_untraced("array", array, "shard", "`jax.device_put`")
-        return self.distribute(agreed_array(self.mesh, array, self.blocks, "the layout"))
+        return self.distribute(agreed_array(self.mesh, array, (self.blocks, self.box), "the layout and its box"))
 
     def distribute(self, array: np.ndarray) -> Array:
         """Shard a host array as `shard` does, without checking that all processes pass the same shape and dtype."""

@@ -9,10 +9,15 @@ from decompops import finite_volume, nn, particles, pde, spectral
 from jax.sharding import Mesh
 
 
-def check_other_shape_on_one_rank(mesh: Mesh) -> None:
+def check_other_shape_or_box_on_one_rank(mesh: Mesh) -> None:
     n = 8 * (1 + jax.process_index())
     with pytest.raises(ValueError, match="`array` must have the same shape and dtype on every process"):
         dops.Decomposition(mesh, shape=(n, 8, 8)).shard(np.ones((n, 8, 8)))
+    # Operators in other boxes would multiply the modes on each rank by other wavenumbers.
+    dec = dops.Decomposition(mesh, shape=(8, 8), box=dops.Box((1.0, jnp.asarray(1.0 + jax.process_index()))))
+    for sharded in (dec, dec.layout()):
+        with pytest.raises(ValueError, match=r"on every process, and .* box must be the same; got \(8, 8\), "):
+            sharded.shard(np.ones((8, 8)))
 
 
 def check_bad_array_on_one_rank(mesh: Mesh) -> None:
@@ -146,7 +151,7 @@ def check_other_search_on_one_rank(mesh: Mesh) -> None:
 
 
 CHECKS = (
-    check_other_shape_on_one_rank,
+    check_other_shape_or_box_on_one_rank,
     check_other_numpy_array_on_one_rank,
     check_other_coefficient_on_one_rank,
     check_bad_array_on_one_rank,
