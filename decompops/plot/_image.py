@@ -82,8 +82,9 @@ def draw_cuts(
         images.append(_draw(panel, plane.clip(low) if style.log else plane, across, up, colours))
         images[-1].set_clim(low, high)
         panel.set(title=title, xlabel=grid.names[horizontal], ylabel=grid.names[vertical], aspect="equal")
-    slack = 1e-3 * (high - low)  # A value that exceeds a limit only by a rounding error counts as within the limits.
-    beyond = bool((planes < low - slack).any()), bool((planes > high + slack).any())
+    # A value that exceeds a limit only by a rounding error counts as within the limits.
+    slack = 1e-3 * np.array([low, high] if style.log else [high - low] * 2)
+    beyond = bool((planes < low - slack[0]).any()), bool((planes > high + slack[1]).any())
     extend = {(True, True): "both", (True, False): "min", (False, True): "max", (False, False): "neither"}[beyond]
     axes[0].figure.colorbar(images[0], ax=axes, label=style.label or "", extend=extend)
     return axes

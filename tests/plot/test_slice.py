@@ -117,6 +117,28 @@ def test_positive_fields_limits_and_logarithmic_colours():
     assert drawn.colorbar.extend == "both"
 
 
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize(
+    ("least", "most", "extend"),
+    [(1.0, 1e6, "neither"), (0.0, 1e6, "min"), (1.0, 1e12, "max"), (0.0, 1e12, "both"), (1 - 1e-6, 1e6, "neither")],
+)
+def test_values_beyond_limits_of_several_decades(log, least, most, extend):
+    """The colour bar shows values beyond the limits, as far beyond as the scale of the colours tells apart."""
+    dec = dops.Decomposition(make_mesh((2,)), shape=(4, 4))
+    u = np.full((4, 4), 1e3)
+    u[0, :2] = least if log or least > 0 else -1e4, most
+    (drawn,) = plot.slice(dec, dec.shard(u), limits=(1.0, 1e6), log=log).images
+    assert drawn.colorbar.extend == extend
+
+
+def test_default_limits_of_logarithmic_colours_are_those_of_positive_values():
+    dec = dops.Decomposition(make_mesh((2,)), shape=(4, 4))
+    u = np.full((4, 4), 1e3)
+    u[0, :2] = 0, 1e-3
+    (drawn,) = plot.slice(dec, dec.shard(u), log=True).images
+    assert (*drawn.get_clim(), drawn.colorbar.extend) == (1e-3, 1e3, "min")
+
+
 @pytest.mark.parametrize("vertical", [None, "x", "y"])
 def test_grid_of_two_axes(vertical):
     dec = dops.Decomposition(make_mesh((4,)), shape=(10, 7), box=dops.Box((2.0, 1.0)), pad=True)
