@@ -44,28 +44,30 @@ def advance_controlled(
     control: AbstractStepControl,
     u: Array,
     t: Any,
-    since: Any,
+    since: tuple[Any, Any],
     h: Any,
     end: Any,
     count: Any,
     args: Any,
-) -> tuple[Array, Array, Array, Array, Array, Array]:
+) -> tuple[Array, tuple[Array, Array], Array, Array, Array, Array]:
     """Take at most `count` steps from the time `t + since` towards `t + end`. `control` chooses their lengths.
 
-    `h` is the proposed length of the first step. Returns the last state, the time since t, the proposed length of the
-    next step, the number of steps, whether the next state is finite, and whether the next step is too short. If the
-    next state is not finite or the next step is too short, the steps stop at the last finite state.
+    `since` is the sum of two numbers, of which the second is the rounding error of the first: thousands of equal steps
+    have errors that add up. `h` is the proposed length of the first step. Returns the last state, the time since t, the
+    proposed length of the next step, the number of steps, whether the next state is finite, and whether the next step
+    is too short. If the next state is not finite or the next step is too short, the steps stop at the last finite
+    state.
     """
     real = u.real.dtype
     smallest = 10 * jnp.finfo(real).eps * cast(end, u)
 
     def goes_on(loop: tuple) -> Array:
-        i, _, since, _, finite, short = loop
+        i, _, (since, _), _, finite, short = loop
         return (i < count) & (since < cast(end, u)) & finite & ~short
 
     def step(loop: tuple) -> tuple:
-        i, u, since, h, _, _ = loop
-        most = cast(end, u) - since
+        i, u, (since, rest), h, _, _ = loop
+        most = cast(end, u) - since - rest
         new, taken, proposal = control.step(solver, cast(t, u) + since, u, h, most, args)
         taken, proposal = cast(taken, u), cast(proposal, u)
         rejected = taken == 0
@@ -78,10 +80,14 @@ def advance_controlled(
         # A step that was shortened to end at `end` must not shorten the next steps.
         proposal = jnp.where(keep & (taken >= most), jnp.maximum(proposal, h), proposal)
         # If only a rounding error is left until `end`, the step ends exactly at `end`.
-        later = jnp.where(most - taken <= smallest, cast(end, u), since + taken)
-        i = i + keep.astype(i.dtype)
-        return i, jnp.where(keep, new, u), jnp.where(keep, later, since), proposal, finite, short
+        ended, later = most - taken <= smallest, since + (taken + rest)
+        # The host keeps both numbers as one in double precision, which is the sum for states in single precision.
+        error = (taken + rest) - (later - since) if real.itemsize < 8 else jnp.zeros_like(rest)
+        later = jnp.where(ended, cast(end, u), later), jnp.where(ended, 0, error)
+        new, later = jax.tree.map(lambda a, b: jnp.where(keep, a, b), (new, later), (u, (since, rest)))
+        return i + keep.astype(i.dtype), new, later, proposal, finite, short
 
-    start = jnp.zeros((), jnp.int32), u, cast(since, u), cast(h, u), jnp.array(True), jnp.array(False)
+    times = cast(since[0], u), cast(since[1], u)
+    start = jnp.zeros((), jnp.int32), u, times, cast(h, u), jnp.array(True), jnp.array(False)
     i, u, since, h, finite, short = jax.lax.while_loop(goes_on, step, start)
     return u, since, h, i, finite, short

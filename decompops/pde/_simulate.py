@@ -300,19 +300,21 @@ class _Run:
             position = replace(position, done=position.done + int(made))
         else:
             start, length = np.asarray(self.clock.begin(position.intervals)), self.clock.interval
+            real = position.carried.real.dtype
+            whole = np.asarray(position.since, real)
             carried, since, proposal, made, finite, short = advance_controlled(
                 self.solver,
                 self.control,
                 position.carried,
                 start,
-                np.asarray(position.since),
+                (whole, np.asarray(position.since - float(whole), real)),
                 np.asarray(position.proposal),
                 np.asarray(length),
                 np.int32(most),
                 self.args,
             )
-            ended = float(since) >= float(since.dtype.type(length))
-            position = replace(position, since=float(since), proposal=float(proposal))
+            ended = float(since[0]) >= float(real.type(length))
+            position = replace(position, since=sum(map(float, since)), proposal=float(proposal))
         position = replace(position, carried=carried, steps=position.steps + int(made))
         if ended:
             position = replace(position, intervals=position.intervals + 1, since=0.0, done=0)

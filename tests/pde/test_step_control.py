@@ -1,4 +1,4 @@
-"""Tests of the limits of step controls: states of zero, very short first steps, and wrong arguments."""
+"""Tests of the limits of step controls: states of zero, very short or many steps, and wrong arguments."""
 
 import decompops as dops
 import jax
@@ -53,6 +53,20 @@ def test_a_first_step_below_the_rounding_error_of_the_end():
     assert result.t == 100.0
     assert result.steps < 30
     assert_close(result.u, np.exp(-DECAY * 100) * np.asarray(u), 1e-4)
+
+
+@pytest.mark.parametrize("make", [pde.CFL, pde.ErrorControl])
+def test_time_of_many_short_steps(make):
+    """A wave is where its time says: thousands of equal steps in single precision do not add up rounding errors."""
+    solver = pde.ETDRK(pde.Advection(FFT, (1.0, 0.0)), 4e-4, order=1)
+    rest = {"velocity": lambda u: jnp.zeros((2, *SHAPE), np.float32)} if make is pde.CFL else {}
+    x = 2 * np.pi * np.arange(8) / 8
+    wave = np.broadcast_to(np.cos(x)[:, None], SHAPE).astype(np.float32)
+    u = solver.equation.state(FFT.decomposition.shard(wave))
+    run = pde.simulate(solver, u, 5.0, control=make(largest=3.927e-4, **rest), progress=False)
+    phase = np.angle(np.fft.fft(solver.equation.fields(run.u)[:, 0])[1] * np.exp(5j))
+    assert run.steps > 12000
+    assert abs(phase) < 1e-4
 
 
 @pytest.mark.parametrize(
