@@ -340,8 +340,9 @@ def state_transform(fft: AbstractTransform, dealiasing: AbstractDealiasing | Non
     - `dealiasing`: the rule that you pass to the equation. The default is the default of the equations that multiply
         two fields, such as `NavierStokes`. Pass `None` for an equation without the argument `dealiasing`.
 
-    **Returns:** a transform between fields on the grid of `fft` and states. Between walls, the components of a vector
-    may have different bases; then use `equation.state`, and `dataclasses.replace(equation, forcing=...)`.
+    **Returns:** a transform between fields on the grid of `fft` and states. With sines and cosines between walls, the
+    components of a vector have different bases; then use `equation.state`, and `dataclasses.replace(equation,
+    forcing=...)`. With `Chebyshev`, all components have one basis.
 
     **Raises:** `TypeError` if `fft` is not a transform, or if `dealiasing` is neither a dealiasing rule nor `None`;
     `ValueError` if `fft` has no `shape`.

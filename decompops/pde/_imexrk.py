@@ -32,8 +32,9 @@ class IMEXRK(AbstractIntegrator):
     `resolvent` four times with `h = dt / 2`. The implicit part is L-stable: a mode with an infinite decay rate vanishes
     in one step. A steady state of the equation is also a steady state of the method. If the resolvent enforces a
     constraint, such as zero divergence in `Channel`, every stage and every new state satisfies the constraint. Beside
-    walls that move as functions of time, the error falls more slowly than of order 3, as of order 2 for large steps;
-    `SBDF` keeps its order. JAX can differentiate with respect to the state, `dt` and the parameters of the equation.
+    walls that move as functions of time, and beside walls where a force changes with time, the error falls more slowly
+    than of order 3, as of order 2 for large steps; `SBDF` keeps its order. JAX can differentiate with respect to the
+    state, `dt` and the parameters of the equation.
 
     **Arguments:**
 

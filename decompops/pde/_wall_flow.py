@@ -90,6 +90,8 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
         with the wall at the time zero. To start at another time, call `equation.at(t).state(fields)`. Traced
         fields, and fields without points at the walls, are not checked: their velocity at the walls becomes the
         velocity of the walls in the first implicit step.
+
+        A force need not vanish at the walls: its spectrum is `equation.transform(fields)`.
         """
         check_fields(self, fields)
         n = check_fft(self.fft)[0]
@@ -102,7 +104,8 @@ class AbstractWallFlow(AbstractProducts, AbstractSplitEquation):
             raise ValueError(
                 "`fields` must have a velocity at each wall that is zero or the velocity of the wall; got a difference "
                 f"of {gap:.3g}. The walls have the velocities {velocities.tolist()}. Pass `wall_velocity=...` to the "
-                "equation, or change the first and the last plane of the velocity along x."
+                "equation, or change the first and the last plane of the velocity along x. For the spectrum of a "
+                "force, call `equation.transform(fields)`."
             )
         return self.transform(fields)
 

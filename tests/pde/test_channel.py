@@ -1,5 +1,7 @@
 """Tests of channels at a constant flow rate and of moving walls, against exact solutions of flows along the walls."""
 
+import dataclasses
+
 import decompops as dops
 import jax
 import jax.numpy as jnp
@@ -238,6 +240,25 @@ def test_velocities_at_walls_are_never_lost():
         ):
             with pytest.raises(ValueError, match=r"`fields` must have a velocity at each wall that is zero or"):
                 equation.state(place(fields))
+
+
+def test_a_force_that_does_not_vanish_at_the_walls():
+    """The error of `state` says how to make its spectrum. The flow is that of Womersley, J. Physiol. 127, 1955."""
+    shape, rate = (25, 4), 3.0
+    fft, y = transform(shape, (2,)), heights(25, 2)
+    equation = pde.Channel(fft, VISCOSITY)
+    push = along_y(np.ones(shape), shape)
+    with pytest.raises(ValueError, match=r"For the spectrum of a force, call `equation.transform\(fields\)`"):
+        equation.state(push)
+    push = equation.transform(push)
+    equation = dataclasses.replace(equation, forcing=lambda t, u, args: jnp.cos(rate * t).astype(push.dtype) * push)
+
+    def flow(t: float) -> np.ndarray:
+        q = np.sqrt(1j * rate / VISCOSITY)
+        return along_y(((1 - np.cosh(q * y) / np.cosh(q * HALF)) / (1j * rate) * np.exp(1j * rate * t)).real, shape)
+
+    u, _ = pde.SBDF(equation, 0.01, order=3).rollout(equation.state(flow(0.0)), 100)
+    assert_close(on_grid(equation, u), flow(1.0), 5e-4)
 
 
 def test_bad_options_are_refused(plain):
