@@ -14,7 +14,7 @@ from .._common.check import as_number, check_choice, check_number
 from .._common.remember import in_one_program
 from .._common.typed import sharded_like
 from ..spectral._vector import cast, times
-from ._equation import AbstractEquation, Time, check_equation, linear_factor
+from ._equation import AbstractEquation, AbstractSplitEquation, Time, check_equation, linear_factor
 from ._integrator import AbstractIntegrator, check_state, slope
 
 
@@ -54,6 +54,11 @@ class ETDRK(AbstractIntegrator):
         or if `dt` is not a number.
         """
         order = check_choice("order", as_number(order), get_args(Order))
+        if isinstance(equation, AbstractSplitEquation) and not isinstance(equation, AbstractEquation):
+            raise TypeError(
+                "`equation` must be an `AbstractEquation`, whose linear part is diagonal; got "
+                f"`{type(equation).__name__}`. Use `IMEXRK` or `SBDF` for it."
+            )
         self.equation = check_equation(equation)
         self.dt = check_number("dt", dt)
         self.order = order

@@ -136,7 +136,10 @@ def test_bad_input_is_refused(plain):
     for make, message in (
         (lambda: plain.pde.ImaginaryTime(plain.pde.Dispersion(fft, (1.0,))), "`equation` must be a `GrossPitaevskii`"),
         (lambda: plain.pde.ImaginaryTime(equation, 0.0), "`particles` must be a positive, finite number; got 0.0"),
-        (lambda: plain.pde.ETDRK(plain.pde.ImaginaryTime(equation), 0.1), "`equation` must be an `AbstractEquation`"),
+        (
+            lambda: plain.pde.ETDRK(plain.pde.ImaginaryTime(equation), 0.1),
+            r"`equation` must be an `AbstractEquation`, .*; got `ImaginaryTime`. Use `IMEXRK` or `SBDF`",
+        ),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             make()
