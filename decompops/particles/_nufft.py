@@ -18,7 +18,7 @@ from .._operator.planned import pad
 from ..spectral._vector import times
 from ._mesh import ParticleMesh
 from ._particles import Particles
-from ._semicircle import MOST_WIDTH, semicircle
+from ._semicircle import MOST_WIDTH, growth, semicircle
 
 
 class NUFFT(eqx.Module):
@@ -84,6 +84,14 @@ class NUFFT(eqx.Module):
         shape = fine_grid(dec, [max(self.oversampling * n, 2.0 * window.width) for n in dec.shape])
         return ParticleMesh(Decomposition(dec, shape=shape, pad=True), window)
 
+    @property
+    def _growth(self) -> float:
+        """By how much the division by the window's transform enlarges rounding errors."""
+        points, modes = self.particle_mesh.decomposition.shape, self.decomposition.shape
+        window = semicircle(self.tolerance, self.oversampling)
+        assert window is not None
+        return math.prod(growth(window, fine / n) for fine, n in zip(points, modes) if n > 1)
+
     def type1(self, p: Particles, strengths: Shaped[Array | np.ndarray, "slots ..."]) -> Inexact[Array, "*spectrum"]:
         """Return the sum of the waves of all particles: `sum_j c_j exp(-i k x_j)` for each mode `k`.
 
@@ -99,7 +107,7 @@ class NUFFT(eqx.Module):
         `ValueError` for another number of slots, and for a precision that is too low for the tolerance.
         """
         strengths = device_array(strengths, "strengths", self.decomposition.mesh)
-        check_precision(self.tolerance, "strengths", p, strengths)
+        check_precision(self, "strengths", p, strengths)
         if self.real and jnp.iscomplexobj(strengths):
             raise TypeError(f"`strengths` must be real with `real=True`; got {strengths.dtype}.")
         return _type1(self, p, strengths)
@@ -119,7 +127,7 @@ class NUFFT(eqx.Module):
         **Raises:** `ValueError` for a spectrum of another shape, and for a precision that is too low for the tolerance.
         """
         spectrum = device_array(spectrum, "spectrum", self.decomposition.mesh)
-        check_precision(self.tolerance, "spectrum", p, spectrum)
+        check_precision(self, "spectrum", p, spectrum)
         FFT(self.decomposition, real=self.real).out_layout.check(spectrum, "spectrum")
         return _type2(self, p, spectrum)
 
@@ -151,15 +159,22 @@ def _type2(nufft: NUFFT, p: Particles, spectrum: Array) -> Array:
     return nufft.particle_mesh.read(p, series(nufft._deconvolved(spectrum, 1.0)))
 
 
-def check_precision(tolerance: float, name: str, p: Particles, values: Array) -> None:
-    """Raise an error for values that are not inexact, or if rounding errors exceed the tolerance."""
+def check_precision(nufft: Any, name: str, p: Particles, values: Array) -> None:
+    """Raise an error for values that are not inexact, or if rounding errors exceed the tolerance of `nufft`."""
     check_inexact(name, values)
     for what, dtype in (("positions", p.positions.dtype), (name, values.dtype)):
-        least = 8 * float(jnp.finfo(dtype).eps)
-        if tolerance < least:
+        eps = float(jnp.finfo(dtype).eps)
+        least, rounding = 8 * eps, eps / 2 * nufft._growth
+        if nufft.tolerance < least:
             raise ValueError(
-                f"`tolerance` must be at least {least:.0e} for {dtype} {what}; got {tolerance!r}. Pass a larger "
+                f"`tolerance` must be at least {least:.0e} for {dtype} {what}; got {nufft.tolerance!r}. Pass a larger "
                 f"tolerance, or {what} of double precision."
+            )
+        if nufft.tolerance < rounding:
+            raise ValueError(
+                f"`tolerance` must be above rounding errors of {rounding:.0e} with `oversampling="
+                f"{nufft.oversampling!r}` for {dtype} {what}; got {nufft.tolerance!r}. Pass a larger tolerance or "
+                f"`oversampling`, or {what} of double precision."
             )
 
 

@@ -20,7 +20,7 @@ from ._home import Home
 from ._mesh import ParticleMesh
 from ._nufft import NUFFT, check_precision, fine_grid
 from ._particles import Particles, of_slots
-from ._semicircle import semicircle
+from ._semicircle import growth, semicircle
 
 
 class NUFFTType3(eqx.Module):
@@ -93,12 +93,19 @@ class NUFFTType3(eqx.Module):
             self.oversampling,
         )
 
+    @property
+    def _growth(self) -> float:
+        """By how much the division by the window's transform enlarges rounding errors: more than in `_series`."""
+        window = semicircle(self.tolerance, self.oversampling)
+        assert window is not None
+        return growth(window, self.oversampling) ** self.decomposition.ndim
+
     def __call__(
         self, p: Particles, strengths: Shaped[Array | np.ndarray, "slots ..."], k: Particles
     ) -> Inexact[Array, "wavenumbers ..."]:
         strengths = of_slots(p, strengths)
         for points in (p, k):
-            check_precision(self.tolerance, "strengths", points, strengths)
+            check_precision(self, "strengths", points, strengths)
         return _transformed(self, p, strengths, k)
 
 

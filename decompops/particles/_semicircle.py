@@ -42,6 +42,17 @@ def error(window: Window, oversampling: float, order: int = 0) -> float:
     return math.sqrt(np.mean(wrong) / np.mean(modes ** (2 * order)))
 
 
+@functools.cache
+def growth(window: Window, cells: float) -> float:
+    """Return how much larger rounding errors are after the division by the window's transform, along one axis.
+
+    `cells` is the number of cells of the fine grid for each mode. All modes of the fine grid have about the same error,
+    and the transform is small for the highest of the wanted modes.
+    """
+    angles = np.linspace(0, math.pi, 257)
+    return math.sqrt(np.mean(window.transform(angles) ** 2) * np.mean(window.transform(angles / cells) ** -2.0))
+
+
 def _fitted(width: int, beta: float, degree: int) -> Window:
     """Return the exponential of a semicircle, interpolated by a polynomial of `degree` in each cell."""
 

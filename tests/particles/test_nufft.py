@@ -265,6 +265,30 @@ def test_single_precision(backend):
     assert distance(nufft.particle_mesh.gather(p.replace(v=values))["v"], type2(type1(c))) < 1e-5
 
 
+# Numbers of modes, oversamplings, and tolerances below which rounding errors in single precision are larger.
+ROUGH = [((120,), 1.1, 3e-5), ((40, 40), 1.25, 1e-5), ((24, 24, 24), 1.25, 3e-5), ((24, 24, 24), 2.0, 1e-6)]
+
+
+@pytest.mark.parametrize(("shape", "oversampling", "least"), ROUGH)
+def test_tolerances_below_rounding_errors_are_refused(plain, shape, oversampling, least):
+    """The division by the transform of the window enlarges rounding errors, the more so with each axis."""
+    dec = plain.Decomposition(make_mesh((1,)), shape=shape)
+    for tolerance in (1e-4, least, least / 4):
+        nufft = plain.particles.NUFFT(dec, tolerance, oversampling)
+        x = np.random.default_rng(0).uniform(0, 2 * np.pi, (COUNT, len(shape))).astype(np.float32)
+        p = nufft.particle_mesh.place(x, c=numbers(COUNT).astype(np.complex64))
+        if tolerance < least:
+            with pytest.raises(ValueError, match=r"for float32 positions; got .* Pass a larger tolerance"):
+                nufft.type1(p, p["c"])
+            continue
+        f = numbers(shape).astype(np.complex64)
+        type1, type2 = sums(nufft, x.astype(float))
+        spectrum = np.asarray(nufft.type1(p, p["c"]))
+        values = np.asarray(nufft.type2(p, dec.shard(f)))[:COUNT]
+        assert distance(spectrum, type1(numbers(COUNT))) < 6 * least + 2 * tolerance
+        assert distance(values, type2(f)) < 6 * least + 2 * tolerance
+
+
 @pytest.mark.parametrize("kind", ["auto", pytest.param("explicit", marks=pytest.mark.sweep)])
 def test_nothing_is_gathered(kind):
     nufft = nufft_of("pencils", kind=kind)

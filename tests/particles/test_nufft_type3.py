@@ -210,3 +210,7 @@ def test_errors(plain):
     low = nufft.wavenumber_mesh.place(np.zeros((2, 3), np.float32))
     with pytest.raises(ValueError, match=r"`tolerance` must be at least 1e-06 for float32 positions; got 1e-09"):
         nufft(p, np.ones(len(p.positions)), low)
+    nufft = make(dec, 1e-6, 1.25)
+    p, q = (mesh.place(np.zeros((2, 3), np.float32)) for mesh in (nufft.particle_mesh, nufft.wavenumber_mesh))
+    with pytest.raises(ValueError, match=r"above rounding errors of .* with `oversampling=1.25` for float32 positions"):
+        nufft(p, np.ones(len(p.positions), np.float32), q)
