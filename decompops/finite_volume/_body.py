@@ -14,6 +14,7 @@ from jaxtyping import Float
 from .._common.agreement import check_same_array
 from .._common.check import check_choice
 from .._common.host import device_array, dtype_of, fitting, host_array
+from .._common.typed import whole_along
 from .._core.decomposition import Decomposition
 from .._operator.halo import HaloExchange
 from .._operator.placed import Placed
@@ -109,7 +110,7 @@ def checked_coefficient(name: str, decomposition: Decomposition, value: Any, mos
             f"`{name}` must be a number or an array of shape {' or '.join(map(str, fields))} with ndim = {ndim} and "
             f"shape = {decomposition.shape}; got shape {value.shape}.".replace("'", "")
         )
-    return value
+    return whole_along(value, *range(len(lead)))  # Mesh axes that the grid leaves over may shard the entries.
 
 
 def check_values(name: str, geometry: Geometry, values: Any, *, batch: bool = True) -> None:

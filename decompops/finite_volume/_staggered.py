@@ -14,6 +14,7 @@ from jaxtyping import Float, Shaped
 
 from .._common.blocks import axis_names
 from .._common.host import device_array
+from .._common.typed import whole_along
 from .._core.decomposition import Decomposition
 from .._core.layout import check_global
 from .._core.structure import Structure
@@ -277,7 +278,9 @@ def _as_argument(geometry: Geometry, x: Any, *, to_faces: bool, local: bool) -> 
             f"`x` must have one component for each of {', '.join(axis_names(dec.ndim))} before the axes of the grid; "
             f"got shape {x.shape}."
         )
-    return precise(x) if local else Placed(dec)(precise(x))
+    x = precise(x) if local else Placed(dec)(precise(x))
+    # `Placed` may shard the components over mesh axes that are left over.
+    return x if to_faces else whole_along(x, -dec.ndim - 1)
 
 
 def _distances(geometry: Geometry, cut: Cut, axis: int, dtype: Any) -> tuple[Array, Array]:

@@ -8,6 +8,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
+from .._common.typed import whole_along
 from .._core.points import Cloud, Frame, deposit, read
 from .._core.window import Window
 from .._operator.halo import HaloExchange
@@ -38,7 +39,8 @@ def deposited(home: Home, window: Window, p: Particles, values: Array | None, of
 def read_at(home: Home, window: Window, p: Particles, field: Array) -> Array:
     """Return the values of `field` at all particles. See `ParticleMesh.read`."""
     dec, exchange = home.decomposition, _halo(home, window)
-    field = Placed(dec)(field)
+    # A particle reads all components. `Placed` may shard them over mesh axes that are left over.
+    field = whole_along(Placed(dec)(field), *range(-field.ndim, -dec.ndim))
 
     def on_block(lengths: Any, counts: Array, positions: Array, block: Array) -> Array:
         cloud, frame = _cloud(home, window, lengths, counts, positions)

@@ -1,5 +1,6 @@
 """Tests of `Gradient` and `Divergence` on the staggered grid."""
 
+import functools
 import itertools
 
 import decompops as dops
@@ -23,6 +24,26 @@ GRIDS = {
     "uneven slabs": ((8,), (9, 4), "auto"),
     "one device": ((1,), (6, 5, 4), "auto"),
 }
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_components_on_a_mesh_axis_that_the_grid_leaves_over(jitted):
+    """`Decomposition.shard` may shard the components of vectors and of coefficients, also over an Explicit axis."""
+    u, scalar = random_field((2, 4, 6)), random_field((4, 6), seed=1)
+    tensor = np.eye(2)[:, :, None, None] + 0.1 * random_field((2, 2, 4, 6)) ** 2
+    calls = {
+        "divergence": lambda dec, u, tensor: finite_volume.Divergence(dec)(u),
+        "flux": lambda dec, u, tensor: finite_volume.Gradient(dec, u**2)(dec.shard(scalar)),
+        "diagonal": lambda dec, u, tensor: finite_volume.Diffusion(dec, u**2)(u),
+        "tensor": lambda dec, u, tensor: finite_volume.Diffusion(dec, tensor)(u),
+    }
+    for call in calls.values():
+        results = []
+        for sizes, axis in (((1,), "x"), ((2, 2), "y")):
+            dec = dops.Decomposition(make_mesh(sizes, "explicit"), shape=(4, 6), axes=axis)
+            run = functools.partial(call, dec)
+            results.append((jax.jit(run) if jitted else run)(dec.shard(u), dec.shard(tensor)))
+        assert_close(results[1], results[0], 1e-12)
 
 
 @pytest.mark.parametrize(

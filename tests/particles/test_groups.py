@@ -1,0 +1,36 @@
+"""Tests of particles on a mesh with groups of devices: mesh axes that do not shard the grid."""
+
+import decompops as dops
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decompops import particles
+
+import waves
+from helpers import make_mesh
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_read_a_field_whose_components_groups_share(kind):
+    """Each group holds all particles, and reads all components."""
+    mesh = make_mesh((2, 2, 2), kind)
+    dec = dops.Decomposition(mesh, shape=(4, 6, 2), box=dops.Box(1.0))
+    pm, rng = particles.ParticleMesh(dec, "tsc"), np.random.default_rng(5)
+    x = rng.uniform(size=(20, 3))
+    p = pm.place(x, capacity=20, m=rng.normal(size=20))
+    field, weights = rng.normal(size=(2, 4, 6, 2)), rng.normal(size=(p.positions.shape[0], 2))
+    sharded = dec.shard(field)
+    assert "c" in sharded.sharding.spec
+    expected = np.stack([pm.read(p, component) for component in field], axis=-1)
+    np.testing.assert_allclose(pm.read(p, sharded), expected, rtol=1e-13)
+    total = lambda field: jnp.sum(weights * pm.read(p, field))
+    np.testing.assert_allclose(jax.jit(total)(sharded), np.sum(weights * expected), rtol=1e-12)
+    gradient = jax.jit(jax.grad(total))(sharded)
+    np.testing.assert_allclose(gradient, dec.gather(pm.deposit(p, weights)), rtol=1e-12)
+    nufft = particles.NUFFT(dec, 1e-10)
+    q = nufft.particle_mesh.place(x, id=np.arange(20))
+    values = nufft.particle_mesh.gather(q.replace(r=nufft.type2(q, dops.FFT(dec)(dec.shard(field + 0j)))))["r"]
+    for i, component in enumerate(field):
+        wanted = waves.type2(x, np.fft.fftn(component), dec.shape, dec.box_lengths, real=False)
+        np.testing.assert_allclose(values[:, i], wanted, atol=1e-8 * abs(wanted).max())
