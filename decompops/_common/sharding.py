@@ -159,7 +159,18 @@ def map_blocks(
     With `check_types=False`, JAX does not check over which mesh axes results are replicated.
     """
     own, context = mesh_in_context(mesh), jax.sharding.get_abstract_mesh()
-    options = {"in_specs": in_specs, "out_specs": out_specs, "axis_names": frozenset(names), "check_vma": check_types}
+    # JAX takes an empty set as all mesh axes, without the Explicit ones over which a surrounding `jax.vmap` maps.
+    manual = frozenset() if set(names) == set(own.axis_names) else frozenset(names)
+    options = {"in_specs": in_specs, "out_specs": out_specs, "axis_names": manual, "check_vma": check_types}
+
+    def on_block(*blocks: Any) -> Any:
+        for name in sorted(set(names) - manual_axes()):
+            raise ValueError(
+                "The arguments of `jax.vmap` must not be sharded along the mapped axis for this function on an "
+                f"Explicit mesh, because JAX cannot map it over mesh axes; got an axis sharded over {name!r}. Before "
+                "`jax.vmap`, call `jax.sharding.reshard(x, spec)` with `None` for this axis, or take an Auto mesh."
+            )
+        return function(*blocks)
 
     def mapped(*arguments: Any) -> Any:
         for x in jax.tree.leaves(arguments):
@@ -177,11 +188,11 @@ def map_blocks(
             without = functools.partial(without_spmd_name_p.bind, left=frozenset(left))
             arguments = jax.tree.map(lambda x: without(x) if isinstance(x, Tracer) else x, arguments)
         if check_types or not manual_axes():
-            return jax.shard_map(function, mesh=passed, **options)(*arguments)
+            return jax.shard_map(on_block, mesh=passed, **options)(*arguments)
         # Without checks, the types of results of operations do not say that they vary over the axes of the surrounding
         # `shard_map`, and the types of arguments do, so loops refuse what they carry. Therefore arguments lose this
         # part of their types by two operations that change nothing else, and the results of the function get it again.
-        untyped = lambda *blocks: function(*jax.tree.map(lambda x: jax.lax.squeeze(x[None], (0,)), blocks))
+        untyped = lambda *blocks: on_block(*jax.tree.map(lambda x: jax.lax.squeeze(x[None], (0,)), blocks))
         varying = frozenset().union(*(jax.typeof(x).manual_axis_type.varying for x in jax.tree.leaves(arguments)))
         results = jax.shard_map(untyped, mesh=passed, **options)(*arguments)
         return jax.tree.map(lambda y: varying_over(y, varying), results)

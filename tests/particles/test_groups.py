@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import particles
+from jax.sharding import NamedSharding, PartitionSpec as P
 
 import waves
 from helpers import make_mesh
@@ -34,3 +35,25 @@ def test_read_a_field_whose_components_groups_share(kind):
     for i, component in enumerate(field):
         wanted = waves.type2(x, np.fft.fftn(component), dec.shape, dec.box_lengths, real=False)
         np.testing.assert_allclose(values[:, i], wanted, atol=1e-8 * abs(wanted).max())
+
+
+def test_vmap_over_a_batch_that_groups_share(plain):
+    """JAX cannot map particles over an Explicit mesh axis; the error says what to do, and that works."""
+    mesh = make_mesh((2, 2, 2), "explicit")
+    dec = plain.Decomposition(mesh, shape=(4, 6, 2), box=plain.Box(1.0))
+    pm = plain.particles.ParticleMesh(dec, "cic")
+    p = pm.place(np.random.default_rng(5).uniform(size=(20, 3)), capacity=20, m=np.arange(20.0))
+    functions = {
+        "deposit": lambda s: pm.deposit(p, s * p["m"]),
+        "exchange": lambda s: pm.exchange(p.replace(p.positions + s))["m"],
+        "sum": lambda s: pm.sum(p, s * p["m"]),
+    }
+    factors = jax.device_put(np.array([1.0, 2.0]), NamedSharding(mesh, P("c")))
+    refused = r"`jax.vmap` must not be sharded .* over 'c'\. .*jax.sharding.reshard"
+    with jax.set_mesh(mesh):
+        for function in functions.values():
+            mapped = jax.jit(jax.vmap(function))
+            with pytest.raises(ValueError, match=refused):
+                mapped(factors)
+            every = mapped(jax.sharding.reshard(factors, P()))
+            np.testing.assert_allclose(every[1], function(2.0), rtol=1e-12)
