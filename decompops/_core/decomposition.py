@@ -25,7 +25,7 @@ from .._common.box import Box, Number, check_box
 from .._common.check import check_axis, check_flag, check_order, check_shape, check_untraced
 from .._common.host import agreed_array
 from .._common.placement import is_placed
-from .._common.sharding import manual_axes
+from .._common.sharding import array_spec, manual_axes
 from .config import working_backend
 from .layout import Field, Layout
 from .mesh_axes import check_mesh, check_mesh_axes, meshes_that_divide
@@ -203,7 +203,7 @@ class Decomposition(eqx.Module):
 
     def sharding(self, pencil: Pencil = -1) -> NamedSharding:
         """Return the sharding of a field without batch axes in `pencil`."""
-        return NamedSharding(self.mesh, self.spec(pencil))
+        return NamedSharding(self.mesh, array_spec(self.mesh, self.spec(pencil)))
 
     def local_shape(self, pencil: Pencil = -1) -> tuple[int, ...]:
         """Return the shape of one block in `pencil`, padding included."""

@@ -16,7 +16,7 @@ from .._common.box import Box
 from .._common.check import check_untraced
 from .._common.host import agreed_array, device_array, host_array
 from .._common.placement import on_mesh
-from .._common.sharding import manual_axes, mesh_with_devices, no_ambient_mesh
+from .._common.sharding import array_spec, manual_axes, mesh_with_devices, no_ambient_mesh
 from .._common.typed import whole_along
 from . import reductions as reductions
 from .block_reduction import BlockReduction, block_reduction
@@ -76,13 +76,13 @@ class Layout:
     @property
     def sharding(self) -> NamedSharding:
         """The sharding of a field without batch axes."""
-        return NamedSharding(self.mesh, self.spec)
+        return NamedSharding(self.mesh, array_spec(self.mesh, self.spec))
 
     def sharding_of(self, shape: tuple[int, ...]) -> NamedSharding:
         """Return the sharding of an array of `shape`. Batch axes are sharded over mesh axes that divide them."""
         free = {name: size for name, size in self.mesh.shape.items() if name not in self.blocks.mesh_axes}
         batch = batch_spec(shape[: -self.blocks.ndim], free)
-        return NamedSharding(self.mesh, PartitionSpec(*batch, *self.spec))
+        return NamedSharding(self.mesh, array_spec(self.mesh, (*batch, *self.spec)))
 
     def shard(self, array: Field) -> Shaped[Array, "*stored"]:
         """Shard a host array: store its axes in the order of this layout, and pad them.
