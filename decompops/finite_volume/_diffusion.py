@@ -188,7 +188,8 @@ class Diffusion(AbstractDerivable):
             `a ∂u/∂n` with the outward derivative at a "neumann" wall, g at a Robin wall. Each is a number, or an array
             over the other axes, such as `(nx, nz)` at a wall across y, or with batch axes before them. `None` is zero.
         - `body`: u on the surface of a "dirichlet" body, or the flux `a ∂u/∂n` into a "neumann" body: a number, a
-            function of the coordinates as for `Body`, or a field of shape `(*batch, *shape)`, which is interpolated.
+            function of the coordinates as for `Body`, or a field of shape `(*batch, *shape)`. The values at the centres
+            beside the surface are interpolated.
 
         **Returns:** the field. Like results of the operator, it includes the factor `volumes`.
 

@@ -40,19 +40,40 @@ class CutCells(eqx.Module):
     def source(self, geometry: Geometry, values: Array) -> Inexact[Array, "*field"]:
         """Return what the flux through the surface adds to the right-hand side."""
         cut, real = geometry.cut(local=False), self.volumes.dtype
+        axes, whole, normals = range(cut.blocks.ndim), cut.split(self.volumes), []
         # The unit of areas is the mean of the faces across the first axis, so that their squares are normal numbers.
-        square, width = jnp.zeros((), real), geometry.mean_width(0, real)
-        for axis in range(cut.blocks.ndim):  # Open faces and the surface enclose a volume: their areas add up to zero.
+        square, moment, width = jnp.zeros((), real), jnp.zeros((), real), geometry.mean_width(0, real)
+        for axis in axes:  # Open faces and the surface enclose a volume: their areas add up to zero.
             lower, upper = self.sides(axis, cut)
-            others = [other for other in range(cut.blocks.ndim) if other != axis]
-            areas = scaled(
-                geometry.volumes(others, cut, real), (upper - lower) * (width / geometry.mean_width(axis, real))
-            )
-            square = square + areas**2
+            lines = geometry.volumes([other for other in axes if other != axis], cut, real)
+            ratio = width / geometry.mean_width(axis, real)
+            areas = scaled(lines, (lower - upper) * ratio)
+            normals.append(scaled(lines, areas * ratio))
+            square, moment = square + areas**2, moment + whole - (lower + upper) / 2
+        is_cut, square = square > 0, jnp.where(square == 0, 1, square)
+        # By Gauss's theorem, `moment` is the distance from the centre to the surface, times its area over the volume.
+        found = cut.split(values)
+        for axis, normal in zip(axes, normals):
+            place = jnp.clip(normal * (moment / square), -1, 1)  # Of the surface, in widths of the cell.
+            found = found + times(place, _rise(geometry, cut, axis, values, place > 0))
         # The derivative of the root must not be infinite away from the surface.
-        area = jnp.where(square == 0, 0, jnp.sqrt(jnp.where(square == 0, 1, square)))
-        area = cut.merge(cut.clear(area)) / width
-        return times(area, jnp.where(aligned(area, values) == 0, 0, values))  # Inside of the body, values may be NaN.
+        area = cut.clear(jnp.where(is_cut, jnp.sqrt(square), 0)) / width
+        # Inside of the body, values may be NaN.
+        return cut.merge(times(area, jnp.where(aligned(area, found) == 0, 0, found)))
+
+
+def _rise(geometry: Geometry, cut: Cut, axis: int, values: Array, upwards: Array) -> Array:
+    """Return the rise of values over the width of each cell, from the differences to the neighbours above or below.
+
+    It is zero where there is no neighbour, or where its value is not finite, as it may be inside of the body.
+    """
+    cells, real = cut.core[axis], jnp.finfo(values.dtype).dtype
+    below, above = (cut.line(x, axis) for x in geometry.faces(axis, cut, real)[:2])
+    before, behind = beside(geometry, cut, axis, values)
+    rise = jnp.where((below > 0) & (above > 0) & jnp.isfinite(behind - before), behind - before, 0)
+    width = cut.slice(above, axis, 0, cells) + cut.slice(below, axis, 1, cells + 1)
+    side = lambda i: times(width / cut.slice(below + above, axis, i, i + cells), cut.slice(rise, axis, i, i + cells))
+    return jnp.where(aligned(upwards, rise), side(1), side(0))
 
 
 class Links(eqx.Module):

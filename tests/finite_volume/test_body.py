@@ -265,6 +265,27 @@ def test_several_bodies_and_blocks():
     assert solve.CG(operator).solve(u).reason == solve.Reason.INCOMPATIBLE
 
 
+def test_a_flux_that_varies_is_that_of_the_surface():
+    """The disc touches lines of the grid, where the centres of all cut cells are on the same side of its surface."""
+    centre, radius, length = (0.5, 0.75), 0.25, (1.0, 1.5)
+    away = lambda x, y: np.hypot(x - centre[0], y - centre[1])
+    flux = lambda x, y: jnp.exp(2 * x) * jnp.cos(3 * y)
+
+    def error(n: int) -> float:
+        widths = (1 + np.cos(np.pi * np.arange(0.5, n) / n) / 3) / n, np.full(n, 1.5 / n)
+        x, y = np.meshgrid(*(np.cumsum(width) - width / 2 for width in widths), indexing="ij")
+        dec = dops.Decomposition(make_mesh((2, 2)), shape=(n, n), box=dops.Box(length))
+        body = finite_volume.Body(lambda x, y: jnp.hypot(x - centre[0], y - centre[1]) - radius)
+        operator = finite_volume.Diffusion(dec, cells=(jnp.asarray(widths[0]), None), body=body)
+        found, areas = (np.asarray(operator.source(None, None, body=g)) for g in (flux, 1.0))
+        cut = areas > 1e-9 * areas.max()
+        places = (c + (points - c) * radius / away(x, y) for c, points in zip(centre, (x, y)))
+        return abs(found / np.where(cut, areas, 1) - flux(*places))[cut].max()
+
+    assert error(16) < 0.15
+    assert error(48) < error(16) / 6
+
+
 @pytest.mark.parametrize("kind", ["neumann", "dirichlet"])
 def test_values_on_the_surface_may_be_nan_inside(kind):
     """As the normal of a sphere is at its centre, here that of a cell."""
