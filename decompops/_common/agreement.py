@@ -15,7 +15,7 @@ from .sharding import is_eager, manual_axes, no_ambient_mesh
 
 # If a process raises an error of one of these types, all processes raise an error of this type. For an error of
 # another type, the other processes raise a `RuntimeError`.
-_TYPES = (ValueError, FileNotFoundError, NotADirectoryError, OSError, TypeError, ImportError, RuntimeError)
+_TYPES = (ValueError, FileNotFoundError, NotADirectoryError, OSError, TypeError, ImportError, MemoryError, RuntimeError)
 _REASON = 1000  # The most bytes of an error message that a process sends to the others.
 
 Exchange = Callable[..., Mapping[int, tuple[int, ...]]]

@@ -204,7 +204,8 @@ class Checkpoints:
         arrays differ from `like` in number, shape or dtype. `ValueError` if a mesh of `like` lacks devices of a
         process, if a spectrum was saved with other bases or modes than its structure has, or if the processes differ in
         `step`, in `structures`, or in the types and shardings of `like`. Damage is detected by the checksum of every
-        array. If one process fails, every process raises an error of the same type.
+        array. `OSError` if this process may not open the files, or has too many open files; `MemoryError` if the memory
+        is full. If one process fails, every process raises an error of the same type.
 
         **Warns:** if the box of a state differs from the saved one.
         """

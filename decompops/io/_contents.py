@@ -1,12 +1,16 @@
 """All contents of a snapshot except the cells: names, dimensions, coordinates, units, box and time."""
 
+import errno
 import math
+import os
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, get_args
 
+import jax
 import numpy as np
 from jax import Array
 
@@ -175,23 +179,48 @@ def check_version(rule: str, path: Any, found: int, known: int) -> None:
 
 
 def damaged(path: Any, reason: object) -> Damaged:
-    """Return the error to raise for a snapshot or a checkpoint that cannot be read."""
+    """Return the error to raise for a snapshot or a checkpoint that is damaged."""
     line = str(reason).strip().partition("\n")[0]
     return Damaged(f"`path` must be a complete file, but {path} is damaged: {line}. Read an older one.")
 
 
+def why_not_read(path: Path, error: Exception) -> BaseException:
+    """Return the error to raise after `error` was raised while `path` was read.
+
+    It is `Damaged`, unless this process lacks memory, open files or rights: then the snapshot or the checkpoint may be
+    intact, and an older one is no better.
+    """
+    cause: BaseException | None = error
+    while cause is not None and not _is_of_process(cause):
+        cause = cause.__cause__
+    try:
+        # For a file that may not be opened, orbax and tensorstore raise the same errors as for a missing file.
+        for file in () if cause is not None else (path, *path.rglob("*")):
+            os.close(os.open(file, os.O_RDONLY | os.O_NONBLOCK))
+    except OSError as found:
+        cause = found if _is_of_process(found) else None
+    return cause or damaged(path, error)
+
+
+def _is_of_process(error: BaseException) -> bool:
+    """Return whether an error is one of this process, which does not depend on the bytes of a file."""
+    kinds = ImportError, PermissionError, MemoryError, jax.errors.JaxRuntimeError
+    return isinstance(error, kinds) or getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
 @contextmanager
-def reading(path: Any, what: str = "it") -> Iterator[None]:
+def reading(path: Path, what: str = "it") -> Iterator[None]:
     """Turn every error that a damaged file causes into a `ValueError` that names the file.
 
     For damaged files, the libraries that read files raise errors of many types.
     """
     try:
         yield
-    except (ImportError, PermissionError):
-        raise
     except Exception as error:
-        raise damaged(path, f"{what} cannot be read ({type(error).__name__}: {error})") from error
+        why = why_not_read(path, error)
+        if isinstance(why, Damaged):
+            raise damaged(path, f"{what} cannot be read ({type(error).__name__}: {error})") from error
+        raise why from None
 
 
 def _check_names(arrays: Any) -> None:

@@ -29,7 +29,7 @@ class AbstractFile(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Close the snapshot."""
+        """Close the snapshot. `read` then opens it again for each call, and must not be called once it is replaced."""
 
 
 class AbstractFormat(abc.ABC):

@@ -10,7 +10,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -130,7 +130,7 @@ def _has_xdmf(contents: Contents) -> bool:
 
 
 class _HDF5File(AbstractFile):
-    """An HDF5 file that is opened once. It can be read to its end even if another file replaces it meanwhile."""
+    """An HDF5 file. Until it is closed, it can be read to its end even if another file replaces it meanwhile."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -179,9 +179,12 @@ class _HDF5File(AbstractFile):
     def read(self, name: str, bounds: Bounds, cells: np.ndarray) -> None:
         ndim, places = len(self.contents.lengths), self.places[name]
         bounds, cells = reversed_grid(bounds, ndim), _reversed(cells, ndim)
-        with reading(self.path, f"`{name}`"):
-            file = self.file.fileno()
-            chunks = ((file, chunk, there, cells[within]) for chunk, there, within in places.chunks(bounds))
+        with (
+            reading(self.path, f"`{name}`"),
+            open_regular(self.path) if self.file.closed else nullcontext(self.file) as file,
+        ):
+            number = file.fileno()
+            chunks = ((number, chunk, there, cells[within]) for chunk, there, within in places.chunks(bounds))
             in_parallel(places.get, chunks)
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from ._agreement import raised_by_all
-from ._contents import damaged
+from ._contents import Damaged, why_not_read
 
 
 def reader(handler: Any) -> Any:
@@ -20,12 +20,13 @@ def reader(handler: Any) -> Any:
 
 @contextmanager
 def reading_by_all(where: Path) -> Iterator[None]:
-    """Raise `Damaged` on every process if reading fails on one process."""
+    """Raise the error of `why_not_read` on every process if reading fails on one process."""
     with raised_by_all():
         try:
             yield
         except Exception as error:  # The parts of orbax raise errors of many types.
-            raise damaged(where, error) from error
+            why = why_not_read(where, error)
+            raise why from error if isinstance(why, Damaged) else None
 
 
 def orbax_checkpoint() -> Any:

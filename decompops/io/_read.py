@@ -87,7 +87,7 @@ def read(path: str | os.PathLike, grid: GridLike | None = None, names: Any = Non
     file, or if processes pass other `names` or layouts. `grid` does not fit spectra of other bases or modes. Every
     process of the mesh of `grid` then raises an error of the same type. `RuntimeError` if the processes read other
     snapshots, or if other snapshots replaced the file again and again. `MemoryError` if an array does not fit into the
-    memory.
+    memory. `OSError` if this process may not open the file, or has too many open files.
 
     **Warns:** if the box of `grid` differs from the box of the file.
     """

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -129,29 +129,30 @@ class Samples:
         chosen = np.asarray(np.arange(len(self))[index])
         files: dict[int, AbstractFile] = {}
         lock = Lock()
-        with ExitStack() as stack:
 
-            def opened(number: int) -> AbstractFile:
-                with lock:
-                    if number not in files:
-                        files[number] = stack.enter_context(closing(self._open(number)))
-                    return files[number]
+        def described(number: int) -> AbstractFile:
+            with lock:
+                if number not in files:
+                    # A batch may have more snapshots than a process may open at once (`ulimit -n`).
+                    with closing(self._open(number)) as file:
+                        files[number] = file
+                return files[number]
 
-            def read(name: str, bounds: Bounds, cells: np.ndarray) -> None:
-                batch, rest = bounds[: chosen.ndim], bounds[chosen.ndim :]
-                samples = chosen[slices(batch)]
-                for place in np.ndindex(samples.shape):
-                    number = int(np.searchsorted(self._ends, samples[place], side="right"))
-                    if self._stacked:
-                        one = int(samples[place] - self._starts[number])
-                        opened(number).read(name, ((one, one + 1), *rest), cells[place][None])
-                    else:
-                        opened(number).read(name, rest, cells[place])
+        def read(name: str, bounds: Bounds, cells: np.ndarray) -> None:
+            batch, rest = bounds[: chosen.ndim], bounds[chosen.ndim :]
+            samples = chosen[slices(batch)]
+            for place in np.ndindex(samples.shape):
+                number = int(np.searchsorted(self._ends, samples[place], side="right"))
+                if self._stacked:
+                    one = int(samples[place] - self._starts[number])
+                    described(number).read(name, ((one, one + 1), *rest), cells[place][None])
+                else:
+                    described(number).read(name, rest, cells[place])
 
-            return {
-                name: read_array(name, partial(read, name), (*chosen.shape, *known.shape), known.dtype, self._layout)
-                for name, known in self._known.items()
-            }
+        return {
+            name: read_array(name, partial(read, name), (*chosen.shape, *known.shape), known.dtype, self._layout)
+            for name, known in self._known.items()
+        }
 
     def batches(self, size: int, *, seed: int | None = None, epochs: int | None = None, prefetch: int = 2) -> Any:
         """Iterate over batches. A background thread reads the next batches while the program computes.

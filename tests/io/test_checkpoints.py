@@ -4,6 +4,7 @@ import errno
 import itertools
 import json
 import os
+from unittest.mock import Mock
 
 import decompops as dops
 import equinox as eqx
@@ -353,3 +354,14 @@ def test_a_state_with_many_arrays(tmp_path):
         checkpoints.save(1, state)
         found = checkpoints.restore(state)
     assert [float(weight[0, 0]) for weight in found["weights"]] == list(range(100))
+
+
+def test_a_checkpoint_that_does_not_fit_into_the_memory_is_not_damaged(tmp_path, monkeypatch):
+    error = Exception("cannot read an array")
+    error.__cause__ = MemoryError("Unable to allocate 32 MiB")
+    with io.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(0, {"a": jnp.ones(3)})
+        checkpoints.wait()
+        monkeypatch.setattr(orbax.checkpoint.PyTreeCheckpointHandler, "restore", Mock(side_effect=error))
+        with pytest.raises(MemoryError, match="Unable to allocate 32 MiB"):
+            checkpoints.restore({"a": jnp.ones(3)})

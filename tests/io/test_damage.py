@@ -19,6 +19,7 @@ from decompops import io
 from decompops.io import _hdf5, _snapshot, _zarr
 from decompops.io._seal import seal
 
+from files import files_left
 from helpers import make_mesh, random_field
 
 
@@ -100,6 +101,12 @@ def change(path, how):
             shutil.rmtree(path / name)
             shutil.copytree(other / name, path / name)
     (path / "zarr.json").write_text(json.dumps(group))
+
+
+def test_a_file_that_cannot_be_opened_now_is_not_damaged(small):
+    with files_left(0), pytest.raises(OSError, match=f"Too many open files.*{small}"):
+        io.read(small)
+    assert_as_written(io.read(small))
 
 
 @pytest.mark.parametrize("how", ["group", "lengths", "name", "time", "attribute", "coordinate"])

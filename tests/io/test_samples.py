@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from decompops import io
 
+from files import files_left
 from helpers import make_mesh
 
 
@@ -87,6 +88,13 @@ def test_a_batch_is_an_argument_of_a_compiled_step(folder):
         found = jax.jit(lambda batch: dec.mean(batch["input"] ** 2))(samples[[1, 4]])
     expected = [[np.mean(one**2) for one in on_disk(folder, i, "input")] for i in (1, 4)]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_batch_of_more_snapshots_than_open_files(folder):
+    samples = io.Samples(6 * paths(folder), make_dec((1, 1)))
+    with files_left(20):
+        batch = samples[:]
+    assert numbers(batch) == 6 * list(range(COUNT))
 
 
 def test_the_order_is_a_function_of_seed_and_epoch(folder):

@@ -5,13 +5,15 @@ import os
 import re
 import signal
 import time
+from unittest.mock import Mock
 
 import decompops as dops
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from decompops import io, pde
-from decompops.io import _agreement, _checkpoint_folder, _snapshot
+from decompops.io import _agreement, _checkpoint_folder, _contents, _snapshot
 from decompops.pde import _progress
 
 from helpers import assert_close, make_mesh
@@ -124,6 +126,19 @@ def test_a_damaged_checkpoint_is_not_used(tmp_path):
     result = run(0.4, tmp_path)  # This run continues from the new checkpoint.
     np.testing.assert_array_equal(result.u, expected.u)
     np.testing.assert_array_equal(result.observed["largest"], expected.observed["largest"])
+
+
+@pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "no rights"), OSError(errno.EMFILE, "no handles")])
+def test_a_checkpoint_that_this_process_cannot_read_is_not_damaged(tmp_path, monkeypatch, error):
+    """The older checkpoint is not used: the newest one can be read again as soon as the process may."""
+    for t_end in (0.1, 0.2):
+        run(t_end, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(ocp.Checkpointer, "restore", Mock(side_effect=FileNotFoundError("no checkpoint")))
+        patch.setattr(_contents, "os", Mock(wraps=os, open=Mock(side_effect=error), O_RDONLY=0, O_NONBLOCK=0))
+        with pytest.raises(type(error), match=error.strerror):
+            run(0.4, tmp_path)
+    assert run(0.2, tmp_path).steps == 10
 
 
 def test_restarts_leave_other_files_alone(tmp_path):

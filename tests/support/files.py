@@ -1,5 +1,9 @@
 """Checks of files that several processes write and read. multiprocess/worker.py runs these checks on every rank."""
 
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import decompops as dops
@@ -13,6 +17,22 @@ from helpers import assert_blocks, make_mesh, random_field
 
 
 UNEVEN = (5, 6, 7)
+
+
+@contextmanager
+def files_left(count: int) -> Iterator[None]:
+    """Let this process open only `count` more files."""
+    limits, taken = resource.getrlimit(resource.RLIMIT_NOFILE), []
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        stack.callback(lambda: [os.close(handle) for handle in taken])
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits[0], 4096), limits[1]))
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(count):
+            os.close(taken.pop())
+        yield
 
 
 def check_snapshots(folder: Path) -> None:
