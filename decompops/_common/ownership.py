@@ -53,11 +53,16 @@ def mark(folder: Path, kind: str, identity: str) -> None:
 
 
 def identity_of(folder: Path, kind: str) -> str | None:
-    """Return the identity of a folder that the library made for this purpose, or `None` for any other folder."""
+    """Return the identity of a folder that the library made for this purpose, or `None` for any other folder.
+
+    Raises `OSError` if this process cannot know it, because it may not open the mark.
+    """
     try:
         with open_regular(folder / MARK) as file:
             text = file.read(1000)
-    except OSError:
+    except OSError as error:
+        if is_of_process(error):
+            raise
         return None
     found = re.search(f"({IDENTITY})\n", text.decode(errors="replace"))
     return found[1] if found and text == _text(kind, found[1]) else None
@@ -81,6 +86,12 @@ def locked(folder: Path, *, alone: bool) -> BinaryIO:
 def share(lock: BinaryIO) -> None:
     """Let other programs lock the folder as well, if they do not need it `alone`."""
     fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def is_of_process(error: BaseException) -> bool:
+    """Return whether an error says that this process lacks rights, open files or memory, and nothing about a file."""
+    lacks = isinstance(error, PermissionError | MemoryError)
+    return lacks or getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def check_writable(folder: Path) -> None:

@@ -16,7 +16,7 @@ import jax
 
 from .._common.ownership import IDENTITY, MARK, check_writable, identity_of, locked, mark, new_identity, note, share
 from . import _staging
-from ._agreement import agree, check_shared, error_of, of_first_process
+from ._agreement import agree, check_shared, error_of, of_first_process, raised_by_all
 
 
 KIND = "checkpoints"
@@ -52,7 +52,9 @@ class CheckpointFolder:
 
     def __init__(self, path: Path):
         self.path = path
-        self.identity = of_first_process(identity_of(path, KIND) or "") or None
+        with raised_by_all():
+            mine = identity_of(path, KIND) if jax.process_index() == 0 else None
+        self.identity = of_first_process(mine or "") or None
         self._lock: _Lock | None = None
 
     @property
@@ -123,8 +125,8 @@ class CheckpointFolder:
         path, error = self.path / self.build_name(step), None
         if jax.process_index() == 0 and os.path.lexists(path):
             error = FileExistsError(errno.EEXIST, f"`step` must be the number of a new checkpoint, but {path} exists.")
-        elif jax.process_index() == 0 and identity_of(self.path, KIND) != self.identity:
-            error = error_of(self._mark_again)
+        elif jax.process_index() == 0:
+            error = error_of(self._keep_mark)
         agree(error, self.path)
 
     def _begin(self) -> None:
@@ -156,8 +158,10 @@ class CheckpointFolder:
                     f"come from, or type `echo '{text}' > '{self.path / MARK}'`. Or choose a new folder.",
                 )
 
-    def _mark_again(self) -> None:
-        """Mark and lock the folder again, in the first process."""
+    def _keep_mark(self) -> None:
+        """Mark and lock the folder again if its mark is gone, in the first process."""
+        if identity_of(self.path, KIND) == self.identity:
+            return
         self.path.mkdir(parents=True, exist_ok=True)
         mark(self.path, KIND, str(self.identity))
         self._lock = self._shared_lock(alone=True)

@@ -1,6 +1,5 @@
 """All contents of a snapshot except the cells: names, dimensions, coordinates, units, box and time."""
 
-import errno
 import math
 import os
 import zlib
@@ -16,6 +15,7 @@ from jax import Array
 
 from .._common.check import brief
 from .._common.host import native
+from .._common.ownership import is_of_process
 from .._core.layout import Layout
 from .._core.structure import Space
 from .._operator.grid import GridLike, structure_of
@@ -191,21 +191,15 @@ def why_not_read(path: Path, error: Exception) -> BaseException:
     intact, and an older one is no better.
     """
     cause: BaseException | None = error
-    while cause is not None and not _is_of_process(cause):
+    while not (cause is None or is_of_process(cause) or isinstance(cause, ImportError | jax.errors.JaxRuntimeError)):
         cause = cause.__cause__
     try:
         # For a file that may not be opened, orbax and tensorstore raise the same errors as for a missing file.
         for file in () if cause is not None else (path, *path.rglob("*")):
             os.close(os.open(file, os.O_RDONLY | os.O_NONBLOCK))
     except OSError as found:
-        cause = found if _is_of_process(found) else None
+        cause = found if is_of_process(found) else None
     return cause or damaged(path, error)
-
-
-def _is_of_process(error: BaseException) -> bool:
-    """Return whether an error is one of this process, which does not depend on the bytes of a file."""
-    kinds = ImportError, PermissionError, MemoryError, jax.errors.JaxRuntimeError
-    return isinstance(error, kinds) or getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .._common.ownership import in_the_way, open_regular
+from .._common.ownership import in_the_way, is_of_process, open_regular
 from ._contents import LENGTHS, Contents, Variable, check_contents, check_format, damaged, reading
 from ._format import AbstractFile, AbstractFormat, Cells
 from ._parallel import in_parallel
@@ -69,7 +69,9 @@ class HDF5(AbstractFormat):
                     is_own = not path.is_symlink() and is_intact(file) is True
         except FileNotFoundError:
             return
-        except OSError:
+        except OSError as error:
+            if is_of_process(error):
+                raise
             is_own = False
         if not is_own:
             raise in_the_way(path)

@@ -74,7 +74,7 @@ class Staging:
     def remove(self) -> None:
         """Remove the folder, if it is marked."""
         self._release()
-        if identity_of(self.folder, KIND) == self.identity:
+        if _identity(self.folder) == self.identity:
             _remove(self.folder)
 
     def run(self, create: Callable[[], None], write: Callable[[], None]) -> None:
@@ -246,8 +246,14 @@ def find(path: Path) -> Path:
 def leftovers(path: Path) -> list[Path]:
     """Return the temporary folders of all attempts to write this snapshot."""
     folders = [folder for folder in path.parent.glob(".*.partial") if not folder.is_symlink()]
-    found = {folder: identity_of(folder, KIND) for folder in folders}
+    found = {folder: _identity(folder) for folder in folders}
     return sorted(folder for folder, identity in found.items() if identity and folder == hidden(path, identity))
+
+
+def _identity(folder: Path) -> str | None:
+    """Return the identity of a temporary folder, or `None` also for a folder that this process may not look into."""
+    with suppress(OSError):
+        return identity_of(folder, KIND)
 
 
 def remove_leftover(folder: Path, path: Path, check: Callable[[Path], None]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._common.ownership import in_the_way, open_regular
+from .._common.ownership import in_the_way, is_of_process, open_regular
 from ._contents import Contents, Variable, check_contents, check_format, reading
 from ._format import AbstractFile, AbstractFormat, Cells
 from ._parts import THREADS, Bounds, slices
@@ -44,6 +44,8 @@ class Zarr(AbstractFormat):
         except (OSError, ValueError) as error:
             if not os.path.lexists(path):
                 return
+            if is_of_process(error):
+                raise
             raise in_the_way(path) from error
         if foreign is not None:
             raise in_the_way(path, f"which holds {foreign.relative_to(path)}, which decompops did not write")

@@ -1,5 +1,6 @@
 """Tests that the library replaces and removes only its own files: folders full of look-alikes stay as they are."""
 
+import errno
 import os
 import re
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from unittest.mock import patch
 
 import decompops as dops
 import pytest
@@ -328,3 +330,34 @@ def test_files_that_appear_in_the_last_moment_stay(tmp_path, monkeypatch):
     assert (path / "notes.txt").read_text() == "years of work"
     assert io.read(path).time == 1
     assert [file.name for file in tmp_path.iterdir()] == ["u.zarr"]
+
+
+def refusing(name: str):
+    """Return `os.open` of a process that may not open files of this name."""
+    real = os.open
+
+    def opened(path, *options, **more):
+        if os.path.basename(path) == name:
+            raise PermissionError(errno.EACCES, "no rights", str(path))
+        return real(path, *options, **more)
+
+    return patch.object(os, "open", opened)
+
+
+@pytest.mark.parametrize("name", ["u.h5", "u.xdmf", "u.zarr"])
+def test_a_snapshot_that_may_not_be_read_may_be_ours(tmp_path, name):
+    """Nobody should remove a file because this process lacks rights or open files."""
+    path = (tmp_path / name).with_suffix(".zarr" if name == "u.zarr" else ".h5")
+    io.write(path, {"u": U}, DEC)
+    with refusing("zarr.json" if name == "u.zarr" else name), pytest.raises(PermissionError, match="no rights"):
+        io.write(path, {"u": U}, DEC)
+    io.write(path, {"u": U}, DEC)
+
+
+def test_checkpoints_whose_mark_may_not_be_read_are_not_absent(tmp_path):
+    """Otherwise a run would begin again."""
+    with io.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, {"u": U})
+    with refusing(".decompops"), pytest.raises(PermissionError, match="no rights"):
+        io.Checkpoints(tmp_path)
+    assert io.Checkpoints(tmp_path).latest == 1
