@@ -14,7 +14,7 @@ from decompops import XLA
 from decompops.tools import cli as cli
 from decompops.tools.report import correctness, limits, run as running, scaling, sections, speed, tables
 from decompops.tools.report.page import read, write_page
-from decompops.tools.report.run import Report, end_after, without_private_names
+from decompops.tools.report.run import Report, without_private_names
 from decompops.tools.report.setting import Clock, Setting
 from decompops.tools.report.study import write_study
 
@@ -339,16 +339,6 @@ def test_cases_are_left_out_when_time_is_up():
     found = slow.each(range(100), lambda number: time.sleep(0.1) or {})
     assert 0 < len(found["rows"]) < 5
     assert len(found["rows"]) + len(found["left_out"]) == 100
-
-
-def test_a_report_that_hangs_is_ended(monkeypatch, tmp_path):
-    codes = []
-    monkeypatch.setattr(running.os, "_exit", codes.append)
-    made = Report("late", tmp_path / "late.json", shared=False, note="")
-    timer = end_after(0.01, made)
-    timer.join()
-    assert codes == [1]
-    assert read(tmp_path / "late.json")["name"] == "late"
 
 
 def test_names_and_folders_stay_out():

@@ -90,6 +90,18 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
         parser.error(str(error))
     report = Report(name, file, shared=options.shared, note=options.note)
     timer = end_after(start + 60 * options.minutes - time.monotonic(), report)
+    try:
+        return _reported(options, setting, report)
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # A full disk. What was written before is still there.
+        parser.exit(1, f"{parser.prog}: the report was not written: {error}\n")
+    finally:
+        timer.cancel()
+
+
+def _reported(options: argparse.Namespace, setting: Setting, report: Report) -> int:
+    """Run the sections, and write or print their results. Return the exit code."""
     # Other libraries print to stdout while they are timed. With `--json`, stdout must hold nothing but JSON.
     with (
         contextlib.redirect_stdout(sys.stderr),
@@ -97,9 +109,8 @@ def _run(parser: Parser, options: argparse.Namespace) -> int:
     ):
         setting = dataclasses.replace(setting, on_step=progress.step)
         report.run(setting, options.sections, progress)
-    timer.cancel()
     if jax.process_index() == 0:
-        if file is None:
+        if (file := report.file) is None:
             print(report.text(), end="")
         else:
             write_page(read(file), options.out)

@@ -79,10 +79,15 @@ def end_after(seconds: float, report: Report) -> threading.Timer:
     """Start a timer that writes the results so far and ends the process after `seconds`, even if the process hangs."""
 
     def end() -> None:
-        report.write()
         where = f"; its results so far are in {report.file}" if report.file else ""
-        print(f"decompops: the report was ended, because its time was up{where}", file=sys.stderr, flush=True)
-        os._exit(1)
+        try:
+            try:
+                report.write()
+            except Exception as error:  # The disk may be full.
+                where = f"; its last results were not written: {first_line(error)}"
+            print(f"decompops: the report was ended, because its time was up{where}", file=sys.stderr, flush=True)
+        finally:
+            os._exit(1)
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True
