@@ -37,18 +37,19 @@ class Zarr(AbstractFormat):
         return (path,)
 
     def check_own(self, path: Path) -> None:
-        if not os.path.lexists(path):
-            return
-        try:
-            foreign = next(_foreign(path), None)
-        except (OSError, ValueError) as error:
-            if not os.path.lexists(path):
-                return
-            if is_of_process(error):
-                raise
-            raise in_the_way(path) from error
-        if foreign is not None:
-            raise in_the_way(path, f"which holds {foreign.relative_to(path)}, which decompops did not write")
+        while os.path.lexists(path):
+            stamp, what, cause = self.stamp(path), "", None
+            try:
+                if (foreign := next(_foreign(path), None)) is None:
+                    return
+                what = f"which holds {foreign.relative_to(path)}, which decompops did not write"
+            except (OSError, ValueError) as error:
+                if is_of_process(error):
+                    raise
+                cause = error
+            # If another program has replaced the snapshot meanwhile, this was a mixture of both.
+            if os.path.lexists(path) and self.stamp(path) == stamp:
+                raise in_the_way(path, what) from cause
 
     def stamp(self, path: Path) -> bytes | None:
         try:

@@ -8,7 +8,7 @@ import decompops as dops
 import numpy as np
 import pytest
 from decompops import io
-from decompops.io import _read, _staging
+from decompops.io import _read, _staging, _zarr
 from decompops.io._formats import format_of
 
 from helpers import make_mesh, random_field
@@ -121,6 +121,24 @@ def test_two_programs_write_to_one_path(tmp_path, monkeypatch):
     assert is_whole(io.read(path))
     assert io.read(path).time == 2
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_snapshot_is_replaced_while_a_writer_looks_at_it(tmp_path, monkeypatch):
+    path, foreign, others = tmp_path / "u.zarr", _zarr._foreign, [3, 4]
+    write(path, 1)
+
+    def torn(folder):
+        if folder == path and others:
+            write(path, others.pop())
+            if others:
+                raise FileNotFoundError(f"{folder} is elsewhere")
+            yield folder / "v"
+        yield from foreign(folder)
+
+    monkeypatch.setattr(_zarr, "_foreign", torn)
+    write(path, 2)
+    assert not others
+    assert io.read(path).time == 2
 
 
 @pytest.mark.sweep
