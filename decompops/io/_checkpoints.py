@@ -21,7 +21,7 @@ from ._checksums import checksum, checksum_of_json
 from ._contents import Damaged, check_version, damaged
 from ._ending import begin, end
 from ._leaves import Leaf, leaves_of, name_of, warn_of_other_boxes
-from ._orbax import orbax_checkpoint, reader, reading_by_all
+from ._orbax import SAVING, orbax_checkpoint, reader, reading_by_all
 from ._storable import as_path, check_path
 
 
@@ -181,7 +181,8 @@ class Checkpoints:
         self.wait()
         self._names.check_free(step)
         begin(self.wait)
-        self._manager.save(step, args=orbax.args.Composite(**parts), force=True)
+        with SAVING:
+            self._manager.save(step, args=orbax.args.Composite(**parts), force=True)
 
     def restore(
         self, like: Mapping[str, Any], structures: Mapping[str, Structure] | None = None, step: int | None = None

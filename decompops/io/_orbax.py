@@ -1,5 +1,6 @@
 """orbax, which stores checkpoints, as the processes of a run use it to read."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,11 @@ import jax
 
 from ._agreement import raised_by_all
 from ._contents import Damaged, why_not_read
+
+
+# orbax numbers the checkpoints of a process, and its parts look up the newest number. If two threads began checkpoints
+# at the same time, one would write to a folder that is not there yet.
+SAVING = threading.Lock()
 
 
 def reader(handler: Any) -> Any:

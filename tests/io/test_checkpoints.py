@@ -4,6 +4,7 @@ import errno
 import itertools
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
 
 import decompops as dops
@@ -354,6 +355,20 @@ def test_a_state_with_many_arrays(tmp_path):
         checkpoints.save(1, state)
         found = checkpoints.restore(state)
     assert [float(weight[0, 0]) for weight in found["weights"]] == list(range(100))
+
+
+def test_threads_save_to_their_own_folders(tmp_path):
+    """The threads of a program do not disturb each other: orbax numbers the checkpoints of all threads together."""
+
+    def run(thread):
+        like = {"a": jnp.full(3, thread)}
+        with io.Checkpoints(tmp_path / str(thread), keep=5) as checkpoints:
+            for step in range(5):
+                checkpoints.save(step, like)
+            return [checkpoints.restore(like, step=step)["a"].tolist() for step in checkpoints.steps]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(run, range(4))) == [[[thread] * 3] * 5 for thread in range(4)]
 
 
 def test_a_checkpoint_that_does_not_fit_into_the_memory_is_not_damaged(tmp_path, monkeypatch):
