@@ -131,7 +131,7 @@ def immersed(
         distance = at_centres(geometry, body.distance, jnp.zeros(()).dtype).astype(real)
         each = [_links(network, geometry, cut, distance, coefficient, axis) for axis in range(cut.blocks.ndim)]
         faces, links, shares = zip(*each)
-        outside = cut.clear(cut.split(jnp.heaviside(distance, jnp.zeros((), real))))
+        outside = cut.clear(cut.split(_positive(distance)))
         around = Links(cut.merge(outside != 0), cut.merge(outside), links, shares)
         to_surface = like(links, network.reaction).diagonal(cut)
         reaction = cut.merge(times(outside, to_surface))
@@ -144,7 +144,7 @@ def _links(
     """Return the conductances between open cells along an axis, and the `conductances` and `shares` of `Links`."""
     real, cells = distance.dtype, cut.core[axis]
     before, behind = beside(geometry, cut, axis, distance)
-    open_before, open_behind = (jnp.heaviside(x, jnp.zeros((), real)) for x in (before, behind))
+    open_before, open_behind = _positive(before), _positive(behind)
     both = open_before * open_behind
     is_cut = open_before + open_behind - 2 * both
     total = jnp.abs(before) + jnp.abs(behind)
@@ -157,3 +157,8 @@ def _links(
     links = times(is_cut, geometry.conductances(axis, length, a, cut))
     faces = times(both, cut.split(network.faces[axis], {axis: cells + 1}))
     return cut.merge(faces), cut.merge(links), cut.merge(share)
+
+
+def _positive(x: Array) -> Array:
+    """Return 1 where x is positive, else 0, and NaN for NaN, which `jnp.heaviside` of JAX 0.10 takes for 0."""
+    return jnp.sign(jnp.maximum(x, 0))
