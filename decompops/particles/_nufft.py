@@ -18,7 +18,7 @@ from .._operator.planned import pad
 from ..spectral._vector import times
 from ._mesh import ParticleMesh
 from ._particles import Particles
-from ._semicircle import MOST_WIDTH, growth, semicircle
+from ._semicircle import growth, semicircle
 
 
 class NUFFT(eqx.Module):
@@ -70,17 +70,12 @@ class NUFFT(eqx.Module):
         check_number("oversampling", self.oversampling, least=1.1)
         if not 0 < check_number("tolerance", self.tolerance) < 1:
             raise ValueError(f"`tolerance` must be between 0 and 1; got {self.tolerance!r}.")
-        if semicircle(self.tolerance, self.oversampling) is None:
-            raise ValueError(
-                f"`tolerance` must be one that a window of at most {MOST_WIDTH} cells reaches; got {self.tolerance!r} "
-                f"with `oversampling={self.oversampling!r}`. Pass a larger tolerance, or `oversampling=2.0`."
-            )
+        semicircle(self.tolerance, self.oversampling)  # Raises an error if no window reaches the tolerance.
 
     @property
     def particle_mesh(self) -> ParticleMesh:
         """The particles and the fine grid that they are deposited on. Its methods place, exchange and gather them."""
         dec, window = self.decomposition, semicircle(self.tolerance, self.oversampling)
-        assert window is not None
         shape = fine_grid(dec, [max(self.oversampling * n, 2.0 * window.width) for n in dec.shape])
         return ParticleMesh(Decomposition(dec, shape=shape, pad=True), window)
 
@@ -89,7 +84,6 @@ class NUFFT(eqx.Module):
         """By how much the division by the window's transform enlarges rounding errors."""
         points, modes = self.particle_mesh.decomposition.shape, self.decomposition.shape
         window = semicircle(self.tolerance, self.oversampling)
-        assert window is not None
         return math.prod(growth(window, fine / n) for fine, n in zip(points, modes) if n > 1)
 
     def type1(self, p: Particles, strengths: Shaped[Array | np.ndarray, "slots ..."]) -> Inexact[Array, "*spectrum"]:
@@ -139,7 +133,6 @@ class NUFFT(eqx.Module):
     def _deconvolved(self, spectrum: Array, nyquist: float) -> Array:
         """Divide a spectrum by the Fourier transform of the window, and multiply the Nyquist modes by `nyquist`."""
         window, fft, factors = semicircle(self.tolerance, self.oversampling), self._fft("backward"), []
-        assert window is not None
         for basis, n, fine in zip(fft.bases, self.decomposition.shape, fft.decomposition.shape):
             turns = basis.wavenumbers(n)  # 2π times the number of the mode.
             factors.append(np.where(np.abs(turns) == math.pi * n, nyquist, 1) / window.transform(turns / fine))

@@ -71,7 +71,6 @@ class NUFFTType3(eqx.Module):
     def particle_mesh(self) -> ParticleMesh:
         """The points, and the grid that they are deposited on. Its methods place, exchange and gather them."""
         dec, window = self.decomposition, semicircle(self.tolerance, self.oversampling)
-        assert window is not None
         # With the margin, clouds at both ends of the box do not meet.
         shape = fine_grid(dec, [self.oversampling * n + window.width + 1 for n in dec.shape])
         along = zip(shape, dec.box_lengths, dec.shape)
@@ -96,9 +95,7 @@ class NUFFTType3(eqx.Module):
     @property
     def _growth(self) -> float:
         """By how much the division by the window's transform enlarges rounding errors: more than in `_series`."""
-        window = semicircle(self.tolerance, self.oversampling)
-        assert window is not None
-        return growth(window, self.oversampling) ** self.decomposition.ndim
+        return growth(semicircle(self.tolerance, self.oversampling), self.oversampling) ** self.decomposition.ndim
 
     def __call__(
         self, p: Particles, strengths: Shaped[Array | np.ndarray, "slots ..."], k: Particles
@@ -151,7 +148,6 @@ def _times(factors: Array, values: Array) -> Array:
 def _inverse_transform(tolerance: float, oversampling: float) -> tuple[float, ...]:
     """Return the inverse of the window's Fourier transform, as a Chebyshev series of `2 (k / k_max)² - 1`."""
     window, most = semicircle(tolerance, oversampling), math.pi / oversampling
-    assert window is not None
     inverse = lambda u: 1 / window.transform(most * np.sqrt((u + 1) / 2))
     return tuple(Chebyshev.interpolate(inverse, 24).coef.tolist())
 

@@ -14,8 +14,8 @@ _ALIASES = 2 * math.pi * np.array([m for m in range(-5, 6) if m])  # Whole turns
 
 
 @functools.cache
-def semicircle(tolerance: float, oversampling: float) -> Window | None:
-    """Return the narrowest window with errors of at most `tolerance`; `None` if there is none.
+def semicircle(tolerance: float, oversampling: float) -> Window:
+    """Return the narrowest window with errors of at most `tolerance`. Raises `ValueError` if there is none.
 
     The window is `exp(β (sqrt(1 - z²) - 1))` with z from -1 to 1, as polynomials of the lowest degree that suffices:
     low degrees make deposits faster. Derivatives by positions may have ten times the error.
@@ -28,7 +28,10 @@ def semicircle(tolerance: float, oversampling: float) -> Window | None:
             window = _fitted(width, 0.97 * math.pi * (1 - 0.5 / oversampling) * width, degree)
             if all(error(window, oversampling, order) <= 10**order * tolerance for order in (0, 1)):
                 return window
-    return None
+    raise ValueError(
+        f"`tolerance` must be one that a window of at most {MOST_WIDTH} cells reaches; got {tolerance!r} with "
+        f"`oversampling={oversampling!r}`. Pass a larger tolerance, or `oversampling=2.0`."
+    )
 
 
 def error(window: Window, oversampling: float, order: int = 0) -> float:
