@@ -67,7 +67,7 @@ def check_other_run_on_one_rank(mesh: Mesh) -> None:
     u = solver.equation.state(fft.decomposition.shard(np.ones((8, 8))))
     observe = [lambda t, u: t, None][min(rank, 1)]
     other = pde.ETDRK(pde.Diffusion(fft, 0.1 * (1 + rank)), 0.25)
-    different = {"t_end": 1.0 + rank, "t": -1.0 * rank, "interval": 0.25 * (1 + rank), "observe": observe}
+    different = {"t_end": 1.0 + rank, "t": -1.0 * rank, "interval": 0.25 * (1 + min(rank, 1)), "observe": observe}
     different |= {"solver": other, "args": {"force": 1.0 + rank}, "control": pde.ErrorControl(1e-3 * (1 + rank))}
     for options in ({name: value} for name, value in different.items()):
         with pytest.raises(ValueError, match=r"every process must simulate .*; processes \[.* simulates from t = "):
@@ -88,7 +88,7 @@ def check_other_numpy_array_on_one_rank(mesh: Mesh) -> None:
                 for other in (same * (1 + rank), np.stack([same] * (1 + rank)))[: same.ndim]:
                     with pytest.raises(ValueError, match=r"^`\w+` must be the same array on every process"):
                         function(other)
-                assert np.isnan(function(same * np.nan).addressable_shards[0].data).any()
+                assert np.isnan(float(jnp.sum(jnp.abs(function(same * np.nan)))))
 
 
 def check_other_coefficient_on_one_rank(mesh: Mesh) -> None:

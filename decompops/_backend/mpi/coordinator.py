@@ -180,4 +180,4 @@ def told(communicator: Any, problem: str | None, most: int = 4) -> list[str]:
         problem = f"host {socket.gethostname()!r} (rank {communicator.rank}): {problem}"
     problems = [one for one in communicator.allgather(problem) if one is not None]
     more = len(problems) - most
-    return problems if more <= 0 else [*problems[:most], f"{more} more ranks with a problem"]
+    return problems if more <= 0 else [*problems[:most], f"and {more} more"]
