@@ -22,7 +22,7 @@ _SEED = (
 
 
 def agreed_key(mesh: Mesh | AbstractMesh | None, key: Any) -> Any:
-    """Return `key`, the argument of a function that draws random arrays on a mesh.
+    """Check the `key` of a function that draws random arrays on a mesh, and return it.
 
     Raises `TypeError` if it is no key of JAX, and `ValueError` on every process of the mesh if their keys differ.
     """

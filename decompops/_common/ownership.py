@@ -55,7 +55,7 @@ def mark(folder: Path, kind: str, identity: str) -> None:
 def identity_of(folder: Path, kind: str) -> str | None:
     """Return the identity of a folder that the library made for this purpose, or `None` for any other folder.
 
-    Raises `OSError` if this process cannot know it, because it may not open the mark.
+    Raises `OSError` if this process may not open the mark, and so cannot tell whose folder it is.
     """
     try:
         with open_regular(folder / MARK) as file:

@@ -65,7 +65,8 @@ class CutCells(eqx.Module):
 def _rise(geometry: Geometry, cut: Cut, axis: int, values: Array, upwards: Array) -> Array:
     """Return the rise of values over the width of each cell, from the differences to the neighbours above or below.
 
-    It is zero where there is no neighbour, or where its value is not finite, as it may be inside of the body.
+    The rise is zero where there is no neighbour, and where the value of the neighbour is not finite. Inside of the
+    body, values may be NaN.
     """
     cells, real = cut.core[axis], jnp.finfo(values.dtype).dtype
     below, above = (cut.line(x, axis) for x in geometry.faces(axis, cut, real)[:2])

@@ -47,7 +47,7 @@ class Zarr(AbstractFormat):
                 if is_of_process(error):
                     raise
                 cause = error
-            # If another program has replaced the snapshot meanwhile, this was a mixture of both.
+            # If the stamp is another one, a program has replaced the snapshot, and this look saw parts of both.
             if os.path.lexists(path) and self.stamp(path) == stamp:
                 raise in_the_way(path, what) from cause
 

@@ -1,7 +1,6 @@
 """Moves PyTrees of arrays between groups of devices, and between a group and all devices."""
 
 import math
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from .._common.agreement import raised_by_all_of
+from .._common.agreement import contents, raised_by_all_of
 from .._common.check import check_untraced
 from .._common.host import fitting, host_array
 from .._core.structure import Structure
@@ -238,9 +237,9 @@ class Freight(NamedTuple):
     def describe(self) -> tuple:
         """Return the properties that must be the same in all processes."""
         source = "host" if self.route is None else self.route.source.devices_indices_map(self.array.shape)
-        contents = zlib.crc32(self.array.tobytes()) if isinstance(self.array, np.ndarray) else None
         target = self.target.devices_indices_map(self.array.shape)
-        return self.array.shape, str(self.array.dtype), source, target, contents
+        numbers = contents(self.array) if isinstance(self.array, np.ndarray) else None
+        return self.array.shape, str(self.array.dtype), source, target, numbers
 
 
 def _freight(name: str, array: Movable | np.ndarray, target_name: str, target: NamedSharding, group: int) -> Freight:

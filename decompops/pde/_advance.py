@@ -81,7 +81,8 @@ def advance_controlled(
         proposal = jnp.where(keep & (taken >= most), jnp.maximum(proposal, h), proposal)
         # If only a rounding error is left until `end`, the step ends exactly at `end`.
         ended, later = most - taken <= smallest, since + (taken + rest)
-        # The host keeps both numbers as one in double precision, which is the sum for states in single precision.
+        # Between programs, the host keeps the sum of both numbers in double precision. That loses nothing of numbers in
+        # single precision. It would lose the second of two in double precision, so these have none.
         error = (taken + rest) - (later - since) if real.itemsize < 8 else jnp.zeros_like(rest)
         later = jnp.where(ended, cast(end, u), later), jnp.where(ended, 0, error)
         new, later = jax.tree.map(lambda a, b: jnp.where(keep, a, b), (new, later), (u, (since, rest)))

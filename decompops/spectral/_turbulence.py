@@ -278,7 +278,8 @@ def _structure(
 
     moments = [_vector.components(of_axis(axis) / math.prod(dec.shape), 2) for axis in axes]
     own = [parts[axis] for axis, parts in zip(axes, moments)]
-    # A sum of all components minus `own` would have the rounding errors of `own`, which may exceed the others.
+    # These are added up, because the sum of all components minus `own` would keep the rounding errors of `own`. They
+    # may be larger than the other components.
     others = [part for axis, parts in zip(axes, moments) for i, part in enumerate(parts) if i != axis]
     longitudinal = _vector.total(own) / len(own)
     transverse = _vector.total(others) / len(others) if others else jnp.nan * longitudinal
