@@ -6,6 +6,7 @@ from typing import Any, cast
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import wadler_lindig as wl
 from jax import Array
 from jax.core import Tracer
 
@@ -98,6 +99,10 @@ class Box(eqx.Module):
 
     def __repr__(self) -> str:
         return f"Box({self.lengths})"
+
+    def __pdoc__(self, **kwargs: Any) -> wl.AbstractDoc:
+        """Return what Equinox prints for a box in another object."""
+        return wl.TextDoc("Box(") + wl.pdoc(self.lengths, **kwargs) + wl.TextDoc(")")
 
 
 def check_box(box: Any, axes: int) -> Box:

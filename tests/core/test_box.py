@@ -20,6 +20,8 @@ def test_lengths_and_volume():
     assert dops.Box(2.0).with_axes(3) == dops.Box((2.0, 2.0, 2.0))
     assert repr(dops.Box(1)) == "Box(1.0)"
     assert repr(dops.Box((1, 2))) == "Box((1.0, 2.0))"
+    assert repr(eqx.nn.Lambda(dops.Box((1, 2)))) == "Lambda(fn=Box((1.0, 2.0)))"
+    assert repr(eqx.nn.Lambda(dops.Box(jnp.ones(())))) == "Lambda(fn=Box(f64[]))"
 
 
 def test_equal_boxes_are_equal():
