@@ -33,14 +33,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(
                 end="", flush=True
             )  # unlike `sys.stdout.flush()`, this also works without a stdout (`>&-` in a shell)
-    except BrokenPipeError:  # This happens in `selftest | head`.
+    except OSError as error:
         # Python flushes both streams once more at its exit, which must not fail.
         for stream in filter(None, (sys.stdout, sys.stderr)):
             try:
                 stream.flush()
-            except BrokenPipeError:
+            except OSError:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        return CLOSED_PIPE
+        if isinstance(error, BrokenPipeError):  # This happens in `selftest | head`.
+            return CLOSED_PIPE
+        if error.filename is not None:  # The error of a file, not of stdout.
+            raise
+        sys.exit(f"decompops: cannot write to stdout: {error}")
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -97,6 +97,16 @@ def test_a_closed_pipe_leaves_the_end_of_the_program_quiet(arguments, codes, mon
     assert cli.main(["info"]) == 0
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no device that is full")
+@pytest.mark.parametrize(("argument", "unbuffered"), [("info", ""), ("info", "1"), ("--version", "")])
+def test_a_full_disk_is_told_in_one_line(argument, unbuffered):
+    command, environment = [sys.executable, "-m", "decompops", argument], os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False, env=environment)
+    assert done.stderr == b"decompops: cannot write to stdout: [Errno 28] No space left on device\n"
+    assert done.returncode == 1
+
+
 def test_head_reads_one_line():
     command = f"{sys.executable} -m decompops info | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=True)
