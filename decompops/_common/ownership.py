@@ -16,6 +16,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
+from weakref import WeakSet
 
 
 # The name of the file that marks a folder.
@@ -23,6 +24,8 @@ MARK = ".decompops"
 _DIGITS = 16
 # A regular expression for identities.
 IDENTITY = f"[0-9a-f]{{{_DIGITS}}}"
+# The open files that hold the locks of this process.
+_LOCKS: WeakSet[BinaryIO] = WeakSet()
 
 
 def new_identity() -> str:
@@ -74,13 +77,24 @@ def locked(folder: Path, *, alone: bool) -> BinaryIO:
     Several programs may hold a lock that is not `alone`. Raises `BlockingIOError` if another program holds a lock, and
     another `OSError` if the file system has no locks.
     """
-    file = (folder / MARK).open("r+b")
+    file = (folder / MARK).open("r+b", buffering=0)
+    _LOCKS.add(file)
     try:
         fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
     except BaseException:
         file.close()
         raise
     return file
+
+
+def _close_locks() -> None:
+    for file in _LOCKS:
+        file.close()
+
+
+# A forked child, such as a worker that loads data, inherits the open files. It would hold the locks even after its
+# parent has been killed.
+os.register_at_fork(after_in_child=_close_locks)
 
 
 def share(lock: BinaryIO) -> None:

@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import shutil
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -26,17 +27,17 @@ FACTS = "facts"
 
 
 class _Lock:
-    """The lock on a folder. It is released when nothing in this process refers to it any more."""
+    """A thread's lock on a folder. It is released when nothing in this process refers to it any more."""
 
     def __init__(self, file: BinaryIO | None):
-        self.file = file
+        self.file, self.thread = file, threading.current_thread()
 
     def __del__(self):
         if self.file is not None:
             self.file.close()
 
 
-# The locks that this process holds, by the device and the inode of the marks. Two `Checkpoints` of one program share a
+# The locks that this process holds, by the device and the inode of the marks. Two `Checkpoints` of one thread share a
 # lock. A copy of a folder has the same identity, but a lock of its own.
 _LOCKS: WeakValueDictionary[tuple[int, int], _Lock] = WeakValueDictionary()
 
@@ -92,7 +93,7 @@ class CheckpointFolder:
         """Mark and lock the folder, and remove what a killed program has left unfinished. Return whether this is new.
 
         All processes must call this method. Raises `OSError` or `RuntimeError` on every process if one of them cannot
-        write to the folder, and `BlockingIOError` if another program saves checkpoints there.
+        write to the folder, and `BlockingIOError` if another program or thread saves checkpoints there.
         """
         if self._lock is not None:
             return False
@@ -186,6 +187,8 @@ class CheckpointFolder:
         """Return the lock that this process holds on the folder, or a new one."""
         found = os.stat(self.path / MARK)
         key = found.st_dev, found.st_ino
+        if _is_of_another_thread(_LOCKS.get(key)):
+            raise self._in_use("thread")
         lock = _LOCKS[key] = _LOCKS.get(key) or self._locked(alone=alone)
         return lock
 
@@ -197,11 +200,18 @@ class CheckpointFolder:
                     shutil.rmtree(self.path / name, ignore_errors=True)
                 share(file)
         except BlockingIOError as error:
-            raise BlockingIOError(
-                errno.EWOULDBLOCK,
-                f"`folder` must be used by one program at a time, but another one saves checkpoints in {self.path}. "
-                "Wait until it has ended, or choose another folder.",
-            ) from error
+            raise self._in_use("program") from error
         except OSError:  # The file system has no locks.
             return _Lock(None)
         return _Lock(file)
+
+    def _in_use(self, by: str) -> BlockingIOError:
+        return BlockingIOError(
+            errno.EWOULDBLOCK,
+            f"`folder` must be used by one {by} at a time, but another one saves checkpoints in {self.path}. Wait "
+            "until it has ended, or choose another folder.",
+        )
+
+
+def _is_of_another_thread(lock: _Lock | None) -> bool:
+    return lock is not None and lock.thread is not threading.current_thread() and lock.thread.is_alive()

@@ -104,8 +104,9 @@ class Checkpoints:
         does not compute for hours before an error.
 
         **Raises:** `OSError` if this process cannot write to the folder, and `RuntimeError` if another process cannot.
-        `BlockingIOError` if another program saves checkpoints in this folder. `FileNotFoundError` if the folder has
-        checkpoints, but not the file `.decompops`, without which they are not found. `RuntimeError` after `close`.
+        `BlockingIOError` if another program or thread saves checkpoints in this folder. `FileNotFoundError` if the
+        folder has checkpoints, but not the file `.decompops`, without which they are not found. `RuntimeError` after
+        `close`.
         """
         if self._is_closed:
             raise RuntimeError(f"`Checkpoints` must not save after `close`; got those of {self.folder}. Make new ones.")

@@ -188,7 +188,8 @@ def simulate(
     **Raises:** `ValueError` or `TypeError` on every process if an argument is invalid, if the processes pass other
     times or options, or if an argument does not fit the run saved in `checkpoint`;
     `NotFinite` if a state is not finite; `StepTooShort` if `control` asks for steps that are too short; the errors of
-    `decompops.io`, at the beginning if a folder cannot be written to or if another program saves in `checkpoint`.
+    `decompops.io`, at the beginning if a folder cannot be written to or if another program or thread saves in
+    `checkpoint`.
     `NotFinite` and `StepTooShort` hold the last finite state. This state is not saved in `checkpoint`.
 
     **Warns:** if the newest checkpoint is damaged, so that the run continues from an older checkpoint; if a saved run
