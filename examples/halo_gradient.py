@@ -107,7 +107,7 @@ def plot(mesh: Mesh, density: Array, errors: dict[str, np.ndarray], path: option
 
 def main(argv: list[str] | None = None) -> dict[str, tuple[float, float, float]]:
     """Run the example. Returns the relative errors of value, gradient and slope for each library."""
-    parser = options.Parser(description=str(__doc__).partition("\n")[0])
+    parser = options.Parser(__doc__)
     parser.add_argument("--n", type=options.at_least(8), default=32, help="cells and particles along each axis (32)")
     parser.add_argument("--halo", type=options.at_least(1), default=2, help="cells that a particle may move (2)")
     parser.add_argument("--seed", type=options.at_least(0), default=0, help="of the random numbers (0)")

@@ -47,7 +47,8 @@ def run(
     for sizes in mesh_sizes(len(devices)):
         dec = Decomposition(make_mesh(sizes, devices), shape=SHAPE, pad=True, backend=backend)
         for check in CHECKS:
-            name = (check.__doc__ or "").rstrip(".")
+            # `python -OO` removes docstrings.
+            name = (check.__doc__ or check.__name__.replace("_", " ")).rstrip(".")
             on_check(f"{name}, mesh {'x'.join(map(str, sizes))}")
             try:
                 yield Outcome(name, sizes, float(check(dec)))
