@@ -1,6 +1,7 @@
 """Tests of the command `info`, as text of 80 columns and as JSON."""
 
 import json
+import sys
 
 import jax
 import pytest
@@ -77,14 +78,16 @@ def test_kernels_that_cannot_be_loaded(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(library, "build", lambda: built)
     monkeypatch.setattr(library, "mpi_problem", lambda: None)
     monkeypatch.setattr(library, "folder", lambda: tmp_path)
-    for name in ("native", "mpi", "cudecomp"):
-        (tmp_path / f"libdecompops_{name}.so").write_text("no library")
 
     def said() -> dict[str, str]:
         assert cli.main(["info"]) == 0
         lines = entries(capsys.readouterr().out)
         return {name: lines[f"backend {name}"] for name in ("native", "mpi", "cudecomp")}
 
+    for name, text in said().items():
+        assert text == f"not available: {tmp_path} lacks the library libdecompops_{name}: {library.COMPILE_AGAIN}"
+    for name in ("native", "mpi", "cudecomp"):
+        (tmp_path / f"libdecompops_{name}.so").write_text("no library")
     for text in said().values():
         assert text.startswith("not available: ")
         assert text.endswith(library.COMPILE_AGAIN)
@@ -95,6 +98,36 @@ def test_kernels_that_cannot_be_loaded(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(library.ctypes, "CDLL", without_cutensor)
     for text in said().values():
         assert "libcutensor.so.2 was not found: install it, or if it is installed, add its folder" in text
+
+
+def test_a_damaged_description_of_the_build(monkeypatch, tmp_path):
+    monkeypatch.setattr(library, "folder", lambda: tmp_path)
+    for content in (b"", b'{"problem": "", "duc', b"\xff"):
+        (tmp_path / "build.json").write_bytes(content)
+        found = library.build.__wrapped__()
+        assert found["problem"] == f"{tmp_path / 'build.json'} is damaged: {library.COMPILE_AGAIN}"
+        assert {*found.values()} == {found["problem"]}
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ModuleNotFoundError("No module named 'mpi4py'"), "mpi4py is not installed: run pip install mpi4py"),
+        (ImportError("libmpi.so.40: cannot open"), "mpi4py does not work: libmpi.so.40: cannot open"),
+        (RuntimeError("cannot load MPI library\nlibmpi.so"), "mpi4py does not work: cannot load MPI library"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_mpi4py_that_does_not_work(error, said, monkeypatch):
+    class Refuse:
+        def find_spec(self, name, path=None, target=None):
+            if name.partition(".")[0] == "mpi4py":
+                raise error
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mpi4py"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Refuse(), *sys.meta_path])
+    assert library.mpi_problem() == said
 
 
 def test_the_build_says_how_to_compile_again():

@@ -40,9 +40,13 @@ def build() -> dict[str, str]:
     """
     where = folder()
     if where is None:
-        missing = "this copy of decompops was not installed with pip, which builds the kernels"
-        return dict.fromkeys(("problem", "mpi_problem", "cudecomp_problem", "ducc_problem"), missing)
-    return json.loads((where / "build.json").read_text())
+        problem = "this copy of decompops was not installed with pip, which builds the kernels"
+    else:
+        try:
+            return json.loads((where / "build.json").read_text())
+        except (OSError, ValueError):  # An installation that was interrupted, such as by a full disk.
+            problem = f"{where / 'build.json'} is damaged: {COMPILE_AGAIN}"
+    return dict.fromkeys(("problem", "mpi_problem", "cudecomp_problem", "ducc_problem"), problem)
 
 
 @dataclass(frozen=True)
@@ -180,9 +184,9 @@ def mpi_problem() -> str | None:
     """Return why MPI does not work with these kernels, and what to do; `None` if it works."""
     try:
         from mpi4py import MPI
-    except ImportError:
+    except ModuleNotFoundError:
         return "mpi4py is not installed: run pip install mpi4py"
-    except RuntimeError as error:  # mpi4py has found no MPI library.
+    except (ImportError, RuntimeError) as error:  # mpi4py has found no MPI library.
         return f"mpi4py does not work: {str(error).strip().splitlines()[0]}"
     loaded, _ = MPI.get_vendor()
     loaded = _MPICH_ABI.get(loaded, loaded)
@@ -210,7 +214,9 @@ def open_kernels(name: str) -> ctypes.CDLL:
     """Load the library `name` of the build. Raises `OSError` if it cannot be loaded."""
     where = folder()
     assert where is not None
-    (path,) = where.glob(f"lib{name}.*")
+    path = next(where.glob(f"lib{name}.*"), None)
+    if path is None:
+        raise OSError(f"{where} lacks the library lib{name}")
     return ctypes.CDLL(str(path))
 
 
