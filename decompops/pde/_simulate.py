@@ -143,8 +143,8 @@ def simulate(
 
     With `checkpoint`, the run saves itself every `minutes` minutes. If the program is started again, on the same mesh
     or on another mesh, the run continues from the newest checkpoint. If a batch system sends SIGTERM, SIGUSR1 or
-    SIGUSR2, the run saves itself, and the program ends with the exit status 128 plus the number of the signal. To
-    differentiate through time steps, use `solver.rollout` instead.
+    SIGUSR2, the run saves itself, and the program ends with the exit status 128 plus the number of the signal; Python
+    allows this only in the main thread. To differentiate through time steps, use `solver.rollout` instead.
 
     !!! example
 
