@@ -8,14 +8,18 @@ from contextvars import ContextVar
 from jax.sharding import AbstractMesh, Mesh
 
 from .._backend.base import AbstractBackend
-from .._backend.native import backend as native
+from .._backend.cudecomp import backend as cudecomp
+from .._backend.native import backend as native, fft_library
 from .._backend.native.backend import Native
 from .._backend.xla.backend import XLA
+from .._common import typecheck
 from .._common.compat import warn_of_few_threads
 from .registry import make_backend
 
 
 VARIABLE = "DECOMPOPS_BACKEND"
+# The environment variables that users set.
+VARIABLES = VARIABLE, *cudecomp.VARIABLES.values(), fft_library.VARIABLE, typecheck.VARIABLE
 
 
 class Config:

@@ -1,12 +1,15 @@
 """Tests of the command `info`, as text of 80 columns and as JSON."""
 
 import json
+import re
 import sys
+from pathlib import Path
 
 import jax
 import pytest
 from decompops import MPI, CuDecomp, Native
 from decompops._backend.native import library
+from decompops._core.config import VARIABLES
 from decompops.tools import cli as cli
 
 from commands import assert_fits, run
@@ -60,6 +63,29 @@ def test_defaults_that_do_not_work(monkeypatch, capsys):
     assert entries(capsys.readouterr().out)["defaults"].startswith("invalid: `DECOMPOPS_BACKEND` must be one of")
     assert cli.main(["info", "--json"]) == 0
     assert "must be one of" in json.loads(capsys.readouterr().out)["defaults"]["problem"]
+
+
+def test_misspelt_variables(monkeypatch, capsys):
+    for name in ("DECOMPOPS_BACKND", "DECOMPOPS_HALO_BACKENDS", "DECOMPOPS_FTT", "DECOMPOPS_TYPECHECK"):
+        monkeypatch.setenv(name, "xla")
+    for name in ("DECOMPOPS_GALLERY", "DECOMPOPS_OF_SOMEBODY", *VARIABLES):
+        monkeypatch.setenv(name, "")
+    assert cli.main(["info", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["misspelt"] == {
+        "DECOMPOPS_BACKND": "DECOMPOPS_BACKEND",
+        "DECOMPOPS_FTT": "DECOMPOPS_FFT",
+        "DECOMPOPS_HALO_BACKENDS": "DECOMPOPS_HALO_BACKEND",
+        "DECOMPOPS_TYPECHECK": "DECOMPOPS_TYPECHECKER",
+    }
+    assert cli.main(["info"]) == 0
+    printed = capsys.readouterr().out
+    assert_fits(printed)
+    assert "ignored           DECOMPOPS_BACKND; did you mean DECOMPOPS_BACKEND?\n" in printed
+
+
+def test_the_list_of_variables_is_complete():
+    page = (Path(library.__file__).parents[3] / "docs" / "mesh_and_backend.md").read_text()
+    assert {*re.findall(r"^\| `(DECOMPOPS_\w+)`", page, re.MULTILINE)} == {*VARIABLES} - {"DECOMPOPS_TYPECHECKER"}
 
 
 @pytest.mark.parametrize("problem", ["", "no sources"])

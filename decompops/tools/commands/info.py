@@ -1,14 +1,17 @@
 """The command `python -m decompops info`."""
 
 import argparse
+import difflib
 import importlib.metadata
 import json
+import os
 import platform
 from typing import Any
 
 import jax
 
 from ... import __version__, config
+from ..._core.config import VARIABLES
 from ..._core.registry import all_backends
 from .arguments import Parser
 from .devices import jax_devices
@@ -48,6 +51,7 @@ def _facts() -> dict[str, Any]:
         "device_kinds": sorted({device.device_kind for device in devices}),
         "backends": backends,
         "defaults": _defaults(),
+        "misspelt": _misspelt(),
     }
 
 
@@ -57,6 +61,15 @@ def _defaults() -> dict[str, Any]:
     except (ValueError, ImportError) as error:  # An environment variable names an unknown backend, or a broken one.
         return {"problem": str(error)}
     return {"backend": backend}
+
+
+def _misspelt() -> dict[str, str]:
+    """Return the environment variables that decompops does not read, with the variables that were probably meant."""
+    prefix = "DECOMPOPS_"
+    known = [name.removeprefix(prefix) for name in VARIABLES]
+    unread = [name for name in os.environ if name.startswith(prefix) and name not in VARIABLES]
+    similar = {name: difflib.get_close_matches(name.removeprefix(prefix), known, n=1) for name in sorted(unread)}
+    return {name: f"{prefix}{found[0]}" for name, found in similar.items() if found}
 
 
 def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -70,4 +83,5 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     problem = defaults.get("problem")
     options = ", ".join(f"{name}={value}" for name, value in defaults.items())
     lines.append(("defaults", f"invalid: {problem}" if problem else options))
+    lines += [("ignored", f"{name}; did you mean {meant}?") for name, meant in found["misspelt"].items()]
     return lines
