@@ -342,6 +342,15 @@ def check_grid(name: str, shape: tuple[int, ...], ndim: int) -> None:
         raise ValueError(f"`{name}` must have at least one cell along every axis of the grid; got {shape}.")
 
 
+def check_decomposition(value: Any, name: str = "decomposition") -> Decomposition:
+    """Return `value`. Raises `TypeError` if it is not a `Decomposition`."""
+    if isinstance(value, Decomposition):
+        return value
+    inside = isinstance(getattr(value, "decomposition", None), Decomposition)
+    advice = "Pass its attribute `decomposition`" if inside else "Pass `Decomposition(mesh, shape=shape)`"
+    raise TypeError(f"`{name}` must be a `Decomposition`; got {value!r}. {advice}.")
+
+
 def check_field(name: str, field: Any, decomposition: Decomposition) -> None:
     """Raise `ValueError` unless the last axes of `field` are those of the grid, with or without padding."""
     if np.shape(field)[-len(decomposition.shape) :] != decomposition.shape:  # Making a layout is slow.

@@ -34,7 +34,8 @@ def check_mesh(mesh: object) -> Mesh | AbstractMesh:
     if mesh is None:
         return ambient_mesh()
     if not isinstance(mesh, Mesh | AbstractMesh):
-        raise TypeError(f"`mesh` must be a `jax.sharding.Mesh` or a `Decomposition`; got {mesh!r}.")
+        advice = " Pass its attribute `decomposition`." if hasattr(mesh, "decomposition") else ""
+        raise TypeError(f"`mesh` must be a `jax.sharding.Mesh` or a `Decomposition`; got {mesh!r}.{advice}")
     if not (mesh.axis_names or mesh.empty):
         raise ValueError(f"`mesh` must have at least one axis; got {mesh}.")
     return mesh

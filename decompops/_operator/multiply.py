@@ -12,7 +12,7 @@ from .._common.broadcast import aligned
 from .._common.check import check_inexact
 from .._common.host import device_array
 from .._common.remember import keep_if_traced
-from .._core.decomposition import Decomposition, check_field
+from .._core.decomposition import Decomposition, check_decomposition, check_field
 from .._core.structure import Structure
 from .base import AbstractOperator
 from .placed import Placed
@@ -48,8 +48,7 @@ class Multiply(AbstractOperator):
         **Raises:** `TypeError` if `decomposition` is not a `Decomposition`, or if `factor` is neither real nor complex;
         `ValueError` if `factor` does not have the shape of the grid.
         """
-        if not isinstance(decomposition, Decomposition):
-            raise TypeError(f"`decomposition` must be a `Decomposition`; got {decomposition!r}.")
+        check_decomposition(decomposition)
         factor = check_inexact("factor", device_array(factor, "factor"))
         check_field("factor", factor, decomposition)
         self.decomposition = decomposition

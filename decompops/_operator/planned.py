@@ -16,7 +16,7 @@ from .._common.host import device_array
 from .._common.remember import remembered
 from .._common.sharding import manual_axes, mesh_in_context
 from .._common.typed import plain
-from .._core.decomposition import Decomposition, check_grid
+from .._core.decomposition import Decomposition, check_decomposition, check_grid
 from .._core.expansion import Expansion
 from .._core.layout import Layout, check_global
 from .._core.primitive import apply, apply_to_block
@@ -30,11 +30,8 @@ class AbstractPlanned(AbstractDerivable):
     """An operator that is defined by a plan, which is a list of stages. A subclass implements the method `plan`."""
 
     def __check_init__(self):
-        if not (isinstance(self.decomposition, Decomposition) or is_unbound(self.decomposition)):
-            raise TypeError(
-                "`decomposition` must be a `Decomposition`, as `Decomposition(mesh, shape=shape)` returns; got "
-                f"{type(self.decomposition).__name__}."
-            )
+        if not is_unbound(self.decomposition):
+            check_decomposition(self.decomposition)
 
     @abc.abstractmethod
     def plan(self) -> Plan:

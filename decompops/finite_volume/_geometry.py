@@ -19,7 +19,7 @@ from .._common.check import brief, check_number, is_one_of
 from .._common.host import device_array, host_array
 from .._common.placement import place
 from .._common.remember import in_new_program
-from .._core.decomposition import Decomposition
+from .._core.decomposition import Decomposition, check_decomposition
 from ._cut import Cut, precise, scaled
 
 
@@ -192,12 +192,7 @@ def harmonic_mean(before: Array, behind: Array, below: Array, above: Array) -> A
 
 def geometry_of(decomposition: Any, boundary: Any, cells: Any) -> Geometry:
     """Return the geometry that arguments of an operator describe. Raises an error if one is not valid."""
-    if not isinstance(decomposition, Decomposition):
-        raise TypeError(
-            "`decomposition` must be a `Decomposition`, as `Decomposition(mesh, shape=shape)` returns; got "
-            f"{type(decomposition).__name__}."
-        )
-    ndim = decomposition.ndim
+    ndim = check_decomposition(decomposition).ndim
     names = axis_names(ndim)
     each = boundary if isinstance(boundary, tuple | list) else (boundary,) * ndim
     if len(each) != ndim:

@@ -23,13 +23,6 @@ from .._operator.placed import Placed
 from .._operator.unbound import OperatorDecomposition
 
 
-def check_decomposition(decomposition: Any) -> Decomposition:
-    """Return `decomposition`. Raise `TypeError` if it is not a `Decomposition`."""
-    if not isinstance(decomposition, Decomposition):
-        raise TypeError(f"`decomposition` must be a `Decomposition`; got {decomposition!r}.")
-    return decomposition
-
-
 def check_factor(name: str, factor: Any, dec: OperatorDecomposition, *, divides: bool) -> tuple[int, ...]:
     """Return the factor between the lengths of two grids along each axis.
 

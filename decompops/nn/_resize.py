@@ -13,11 +13,11 @@ from jaxtyping import Shaped
 from .._common.host import device_array
 from .._common.remember import in_one_program
 from .._common.typed import reshape_behind
-from .._core.decomposition import Decomposition, check_grid
+from .._core.decomposition import Decomposition, check_decomposition, check_grid
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped
 from .._operator.placed import Placed
-from ._blocks import check_decomposition, check_factor, coarser, finer, on_blocks, resized
+from ._blocks import check_factor, coarser, finer, on_blocks, resized
 
 
 class AbstractResize(AbstractTyped):

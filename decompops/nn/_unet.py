@@ -16,10 +16,10 @@ from .._common.check import check_count
 from .._common.host import device_array
 from .._common.keys import agreed_key
 from .._common.placement import put
-from .._core.decomposition import Decomposition
+from .._core.decomposition import Decomposition, check_decomposition
 from .._core.structure import Structure
 from .._operator.base import AbstractTyped
-from ._blocks import check_decomposition, coarser
+from ._blocks import coarser
 from ._channels import check_activation
 from ._group_norm import GroupNorm
 from ._halo_conv import HaloConv, PaddingMode

@@ -16,7 +16,7 @@ from .._common.agreement import check_same_array, contents, differing, raised_by
 from .._common.check import check_count, check_flag, check_inexact, check_number, check_untraced
 from .._common.host import device_array, fitting, host_array
 from .._common.keys import agreed_key
-from .._core.decomposition import Decomposition, check_field
+from .._core.decomposition import Decomposition, check_decomposition, check_field
 from .._core.window import Window
 from .._operator.transform import real_dtype
 from ._contrast import contrast, interlaced, shot_noise
@@ -70,8 +70,7 @@ class ParticleMesh(eqx.Module):
     periodic: bool | tuple[bool, ...] = eqx.field(static=True, default=True)
 
     def __check_init__(self):
-        if not isinstance(self.decomposition, Decomposition):
-            raise TypeError(f"`decomposition` must be a `Decomposition`; got {self.decomposition!r}.")
+        check_decomposition(self.decomposition)
         window_of(self.window)
         flags = self.periodic if isinstance(self.periodic, tuple) else (self.periodic,) * self._ndim
         if len(flags) != self._ndim:

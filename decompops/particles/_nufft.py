@@ -12,7 +12,7 @@ from jaxtyping import Inexact, Shaped
 from .._common.check import Real, as_number, check_flag, check_inexact, check_number, taking
 from .._common.host import device_array
 from .._common.primes import has_prime_above
-from .._core.decomposition import Decomposition
+from .._core.decomposition import Decomposition, check_decomposition
 from .._operator.fft import FFT
 from .._operator.planned import pad
 from ..spectral._vector import times
@@ -64,8 +64,7 @@ class NUFFT(eqx.Module):
     real: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):
-        if not isinstance(self.decomposition, Decomposition):
-            raise TypeError(f"`decomposition` must be a `Decomposition`; got {self.decomposition!r}.")
+        check_decomposition(self.decomposition)
         check_flag("real", self.real)
         check_number("oversampling", self.oversampling, least=1.1)
         if not 0 < check_number("tolerance", self.tolerance) < 1:

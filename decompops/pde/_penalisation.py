@@ -108,6 +108,8 @@ class Penalisation(AbstractProducts):
             for number in self.value:
                 check_number("value", number)
         if not callable(self.body):
+            if not np.ndim(self.body):  # This is no mask, but an object such as a `finite_volume.Body`.
+                raise TypeError(f"`body` must be a function of the coordinates, or a mask; got {self.body!r}.")
             self.products.in_layout.check(self.body, "body")
             if jnp.iscomplexobj(self.body):
                 raise TypeError(f"`body` must be real, a mask between zero and one; got {self.body.dtype}.")

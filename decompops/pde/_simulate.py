@@ -199,6 +199,8 @@ def simulate(
     # JAX traces a program on all processes, which then cannot exchange errors.
     for name, tree in {**times, "solver": solver, "u": u, "args": args, "control": control}.items():
         check_untraced(name, tree, "simulate", "`solver.rollout`")
+    if not isinstance(solver, AbstractIntegrator):
+        raise TypeError(f"`solver` must be an integrator, such as `ETDRK(equation, dt=0.01)`; got {solver!r}.")
     mesh: Any = solver.in_structure.layout.mesh
     with raised_by_all_of(mesh):
         if not (control is None or isinstance(control, AbstractStepControl)):

@@ -92,7 +92,10 @@ class AbstractSolver(AbstractOperator):
 
     def __check_init__(self):
         if not isinstance(self.operator, AbstractOperator):
-            raise TypeError(f"`operator` must be an operator of decompops; got {self.operator!r}.")
+            raise TypeError(
+                f"`operator` must be an operator of decompops; got {self.operator!r}. Pass a composition of operators, "
+                "a `Stencil`, or an object of your own subclass of `AbstractOperator`."
+            )
         if not self.operator.is_bound:
             raise ValueError(
                 f"`operator` must be built with a mesh and a `shape`, such as `shape=(64, 64, 64)`; got "

@@ -13,7 +13,7 @@ from .._basis.base import AbstractBasis
 from .._basis.fourier import Fourier
 from .._common.blocks import axis_names
 from .._common.host import device_array
-from .._core.decomposition import check_field
+from .._core.decomposition import Decomposition, check_field
 from .._operator.transform import AbstractTransform, Wavenumbers
 
 
@@ -27,7 +27,8 @@ def check_fft(fft: Any, *, real: bool = False) -> tuple[int, ...]:
     is true and `fft` takes complex fields.
     """
     if not isinstance(fft, AbstractTransform):
-        raise TypeError(f"`fft` must be an `FFT` or a `Transform`; got {fft!r}.")
+        advice = " Pass `FFT(decomposition, real=True)`." if isinstance(fft, Decomposition) else ""
+        raise TypeError(f"`fft` must be an `FFT` or a `Transform`; got {fft!r}.{advice}")
     if not fft.is_bound:
         raise ValueError(
             f"`fft` must be built with a `shape`, and on a mesh; got {fft!r}. Pass the number of points along each "

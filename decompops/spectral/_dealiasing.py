@@ -157,7 +157,8 @@ def _waves(basis: AbstractBasis, n: int) -> np.ndarray:
 def check_dealiasing(name: str, value: Any) -> AbstractDealiasing | None:
     """Return `value`. Raise `TypeError` if it is neither a rule nor `None`."""
     if value is not None and not isinstance(value, AbstractDealiasing):
-        raise TypeError(f"`{name}` must be `Truncate(2/3)`, `Pad(3/2)`, `Mask(2/3)` or None; got {value!r}.")
+        rules = "`spectral.Truncate(2/3)`, `spectral.Pad(3/2)`, `spectral.Mask(2/3)` or None"
+        raise TypeError(f"`{name}` must be {rules}; got {value!r}.")
     return value
 
 

@@ -18,7 +18,7 @@ from .._common.box import Box
 from .._common.keys import agreed_key, threefry
 from .._common.remember import keep_if_traced
 from .._common.sharding import manual_axes, map_blocks, mesh_in_context, mesh_with_devices, on_devices_of
-from .._core.decomposition import Decomposition
+from .._core.decomposition import Decomposition, check_decomposition
 from .._operator.fft import FFT
 from .._operator.transform import real_dtype
 from ._check import check_periodic, of_transformed
@@ -105,8 +105,7 @@ def white_noise(dec: Decomposition, key: Key[Array, ""] | UInt32[Array, "_"], *,
     **Raises:** `TypeError` if `dec` is not a `Decomposition`, if `key` is not a key, or if `dtype` is not real;
     `ValueError` if `dec` has no `shape`, or if the function is called inside a `shard_map` over a mesh axis of `dec`.
     """
-    if not isinstance(dec, Decomposition):
-        raise TypeError(f"`dec` must be a `Decomposition`; got {dec!r}.")
+    check_decomposition(dec, "dec")
     for name in filter(manual_axes().__contains__, dec.mesh_axes):
         raise ValueError(
             f"`dec` must not shard the grid over mesh axis {name!r} inside a `shard_map` over that axis; got {dec}. "

@@ -175,3 +175,36 @@ BAD = [
 def test_bad_input(plain, call, error, text):
     with pytest.raises(error, match=text):
         call(plain, make_mesh((2, 4)))
+
+
+def test_errors_say_how_to_get_what_is_missing(plain):
+    """Operators take a grid or a transform. Users pass the one for the other, and the error names the missing step."""
+    d, key = plain, jax.random.key(0)
+    fft = d.FFT3D(make_mesh((2, 2)), shape=(8, 8, 8), real=True)
+    of_grid = [
+        lambda grid: d.Roll(grid, (1, 0, 0)),
+        lambda grid: d.Stencil(grid, lambda block: block, 1),
+        lambda grid: d.Multiply(grid, 1.0),
+        d.particles.ParticleMesh,
+        d.particles.NUFFT,
+        d.particles.NUFFTType3,
+        d.finite_volume.Diffusion,
+        lambda grid: d.nn.UNet(grid, 1, 1, width=2, depth=1, key=key),
+        lambda grid: d.nn.GroupNorm(grid, 1, 1),
+        lambda grid: d.spectral.white_noise(grid, key),
+    ]
+    for build in of_grid:
+        with pytest.raises(TypeError, match=r"`Decomposition`; got FFT3D .*\. Pass its attribute `decomposition`\."):
+            build(fft)
+    of_transform = [
+        d.spectral.Gradient,
+        lambda fft: d.pde.NavierStokes(fft, 0.1),
+        lambda fft: d.nn.FNO3D(fft, 1, 1, width=2, modes=2, depth=1, key=key),
+        lambda fft: d.spectral.power_spectrum(fft, np.zeros((8, 8, 8))),
+    ]
+    for build in of_transform:
+        with pytest.raises(TypeError, match=r"got Decomposition.*\. Pass `FFT\(decomposition, real=True\)`\."):
+            build(fft.decomposition)
+    for missing in (fft.decomposition.mesh, d.FFT3D(fft.decomposition.mesh), None):
+        with pytest.raises(TypeError, match=r"Pass `Decomposition\(mesh, shape=shape\)`\."):
+            d.particles.ParticleMesh(missing)

@@ -257,6 +257,9 @@ def test_errors(plain):
         pde.Penalisation(fft, np.zeros((8, 8)), time=0.1, dealiasing=plain.spectral.Pad(3 / 2))
     with pytest.raises(TypeError, match="`body` must be real, a mask between zero and one; got complex128"):
         pde.Penalisation(fft, 1j * np.ones((8, 8)), time=0.1, dealiasing=None)
+    for wrong in (None, "disc", plain.finite_volume.Body(disc)):
+        with pytest.raises(TypeError, match="`body` must be a function of the coordinates, or a mask; got"):
+            pde.Penalisation(fft, wrong, time=0.1)
     for wrong in (
         lambda x, y: None,
         lambda x, y: (x, y),

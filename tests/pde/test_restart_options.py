@@ -238,3 +238,13 @@ def test_an_interval_with_other_rounding_errors(tmp_path, method, order):
     whole = pde.simulate(solver, u, 0.3, interval=0.1, **options)
     for name in ("times", "observed", "u"):
         np.testing.assert_array_equal(getattr(flow, name), getattr(whole, name))
+
+
+def test_solvers_that_are_none(plain):
+    """An equation, a class and the integrator of particles take no steps of a state."""
+    fft = plain.FFT2D(make_mesh((4,)), shape=(8, 8), real=True)
+    mesh = plain.particles.ParticleMesh(fft.decomposition)
+    leapfrog = plain.particles.KickDriftKick(mesh, plain.particles.Gravity(mesh), np.arange(3.0))
+    for wrong in (plain.pde.Burgers(fft, 0.02), plain.pde.ETDRK, leapfrog, lambda u: u, None):
+        with pytest.raises(TypeError, match="`solver` must be an integrator, such as `ETDRK"):
+            plain.pde.simulate(wrong, np.zeros(3), 1.0)

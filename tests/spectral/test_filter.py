@@ -141,7 +141,7 @@ BAD = [
     (lambda d, f: d.spectral.GaussianFilter(f, np.inf), "`width` must be .* at least 0; got inf"),
     (lambda d, f: d.spectral.GaussianFilter(f, np.ones(3)), r"`width` must be one real number; got array"),
     (lambda d, f: d.spectral.GaussianFilter(f, None), "`width` must be one real number; got None"),
-    (lambda d, f: d.spectral.dealiased(f, "1/2"), r"`rule` must be `Truncate\(2/3\)`, .* or None; got '1/2'"),
+    (lambda d, f: d.spectral.dealiased(f, "1/2"), r"`rule` must be `spectral.Truncate\(2/3\)`, .* or None; got '1/2'"),
     (lambda d, f: d.spectral.Truncate(1.5), "`fraction` must be more than 0 and at most 1; got 1.5"),
     (lambda d, f: d.spectral.Mask(0), "`fraction` must be more than 0 and at most 1; got 0"),
     (lambda d, f: d.spectral.Pad(0.5), "`factor` must be a finite number of at least 1; got 0.5"),
