@@ -23,6 +23,11 @@ by_mesh = pm.loads(clustered)
 assert list(by_mesh) == [(1, 8), (2, 4), (4, 2), (8, 1)]
 assert by_mesh[1, 8].ratio < 1.1
 np.testing.assert_allclose(by_mesh[8, 1].ratio, 5, rtol=0.05)
+live = np.arange(p.capacity) < np.asarray(shifted.counts)[:, None]
+there = np.asarray(shifted.positions)[live.ravel(), 2] + 100 / 32 / 2
+away = abs(there - 50) < 50 - 100 / 32 / 2
+assert away.sum() > 4500
+np.testing.assert_allclose(np.asarray(by_height)[live.ravel()][away], there[away], rtol=1e-4)
 assert momentum.shape == (3, 32, 32, 32)
 assert speed.shape == p.positions.shape
 np.testing.assert_array_equal(pm.gather(last)["id"], np.arange(5000))
