@@ -148,7 +148,11 @@ class KickDriftKick(eqx.Module):
         return last.particles, results
 
     def _started(self, p: Particles) -> "_Kicked":
-        p = p.replace(velocity=in_use(home_of(p, self.mesh._home), p, p["velocity"]))
+        home = home_of(p, self.mesh._home)
+        # A user's new attribute need not be on the devices of the slots, and a step returns it there.
+        positions, *others = home.placed(p.positions, *p.attributes.values())
+        p = p.replace(positions, **dict(zip(p.attributes, others)))
+        p = p.replace(velocity=in_use(home, p, p["velocity"]))
         return _Kicked(p, self._force(p))
 
     def _step(self, kicked: "_Kicked", start: Array, end: Array) -> "_Kicked":

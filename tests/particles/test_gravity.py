@@ -282,6 +282,22 @@ def test_a_fault_stops_the_particles():
     pm.exchange(pm.grow(last, 3)).check()
 
 
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_attributes_that_are_not_on_their_devices_yet(kind):
+    """`replace` takes any array with a row for each slot. The leapfrog brings it to the devices of the slots."""
+    dec = dops.Decomposition(make_mesh((2, 2), kind), shape=(4, 4), axes=(("x", "y"),), box=dops.Box(1.0))
+    pm = particles.ParticleMesh(dec)
+    x, v = np.random.default_rng(0).uniform(size=(2, COUNT, 2))
+    p = pm.place(x, velocity=v, id=np.arange(COUNT), capacity=COUNT)
+    free = particles.KickDriftKick(pm, lambda p: jnp.zeros_like(p.positions), jnp.array([0.0, 0.5]))
+    with jax.set_mesh(dec.mesh):
+        p = p.replace(np.asarray(p.positions), tag=2 * np.asarray(p["id"]))
+        for last in (free.rollout(p)[0], free.step(p, 0.0, 0.5)):
+            found = pm.gather(last.check())
+            np.testing.assert_array_equal(found["tag"], 2 * np.arange(COUNT))
+            np.testing.assert_allclose(found["positions"] % 1, (x + v / 2) % 1, atol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
 def test_early_times_in_half_precision(dtype):
     """Cubes of small scale factors leave the range of half precision, so the results have single precision."""
