@@ -1,5 +1,6 @@
 """The command line: `python -m decompops info`, `selftest`, `bench`, `scaling` and `report`."""
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from .report import command as report
 
 # A shell reports this exit code for a program that the signal SIGPIPE ends.
 CLOSED_PIPE = 128 + 13
+_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 COMMANDS = {
     "info": (info.add, "show versions, devices, backends and defaults"),
     "selftest": (selftest.add, "check operators on this machine against NumPy"),
@@ -42,9 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         if isinstance(error, BrokenPipeError):  # This happens in `selftest | head`.
             return CLOSED_PIPE
-        if error.filename is not None:  # The error of a file, not of stdout.
-            raise
-        sys.exit(f"decompops: cannot write to stdout: {error}")
+        if error.errno in _FULL and error.filename is None:  # Errors of other files have a name.
+            sys.exit(f"decompops: cannot write to stdout: {error}")
+        raise
 
 
 def _run(arguments: Sequence[str]) -> int:
