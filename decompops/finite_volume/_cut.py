@@ -132,7 +132,13 @@ def times(weight: Array, x: Array) -> Array:
     return aligned(weight, x).astype(dtype) * x.astype(dtype)
 
 
+def plus(total: Array, term: Array) -> Array:
+    """Return the sum of two fields, each with or without batch axes, in the dtype to which both promote."""
+    dtype = promoted(total, term)
+    return aligned(total, term).astype(dtype) + aligned(term, total).astype(dtype)
+
+
 def promoted(a: Array, b: Array) -> np.dtype:
-    """Return the dtype of products of two arrays, also where JAX's strict promotion would raise an error."""
+    """Return the dtype of products and sums of two arrays, also where JAX's strict promotion would raise an error."""
     with jax.numpy_dtype_promotion("standard"):
         return jnp.promote_types(a.dtype, b.dtype)

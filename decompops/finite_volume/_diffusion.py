@@ -16,7 +16,6 @@ from jaxtyping import Bool, Float, Inexact, Shaped
 
 from .._common.blocks import axis_names
 from .._common.box import Number
-from .._common.broadcast import aligned
 from .._common.check import check_count
 from .._common.host import device_array
 from .._common.placement import place
@@ -27,7 +26,7 @@ from .._operator.derived import UNCHANGED, AbstractDerivable, Form
 from .._operator.placed import Placed
 from .._operator.unbound import OperatorDecomposition
 from ._body import Body, at_centres, beside, check_values, checked_body, checked_coefficient
-from ._cut import Cut, precise, scaled, times
+from ._cut import Cut, plus, precise, promoted, scaled, times
 from ._geometry import AxisCells, Boundary, Geometry, geometry_of, harmonic_mean
 from ._immersed import CutCells, Links, immersed
 from ._network import Network, specs_of
@@ -218,7 +217,7 @@ class Diffusion(AbstractDerivable):
         elif jnp.ndim(body):
             check_values("body", self.geometry, body)
         term = _body_source(around, self.geometry, array(body, "body"), dtype)
-        return aligned(total, term).astype(term.dtype) + term
+        return plus(total, term)
 
 
 @eqx.filter_jit
@@ -348,7 +347,7 @@ def _source(operator: Diffusion, values: tuple[tuple[Any, ...], ...]) -> Array:
                 beside_wall = times(cut.merge(line.astype(dtype) * jnp.ones_like(cut.split(none))), there)
                 at_wall = _shifted(network.extended(beside_wall, cut), cut, axis, 1 if wall else -1)
                 term -= cut.merge(cut.clear(_crossed(operator, at_wall, cut)))
-            total = aligned(total, term).astype(term.dtype) + term
+            total = plus(total, term)
     return total
 
 
@@ -363,7 +362,9 @@ def _shifted(extended: Array, cut: Cut, axis: int, by: int) -> Array:
 def _body_source(around: CutCells | Links, geometry: Geometry, values: Any, dtype: Any) -> Array:
     if not jnp.ndim(values):
         values = jnp.broadcast_to(_numbers(values, dtype), geometry.decomposition.shape)
-    return around.source(geometry, at_centres(geometry, values, jnp.finfo(dtype).dtype))
+    real = jnp.zeros((), jnp.finfo(dtype).dtype)
+    values = at_centres(geometry, values, real.dtype)
+    return around.source(geometry, values.astype(promoted(values, real)))
 
 
 def _numbers(values: Any, dtype: Any) -> Array:

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Inexact
 
 from .._common.broadcast import aligned
 from ._body import Body, at_centres, beside, open_fractions
-from ._cut import Cut, scaled, times
+from ._cut import Cut, plus, scaled, times
 from ._geometry import Geometry
 from ._network import Network
 
@@ -71,7 +71,8 @@ def _rise(geometry: Geometry, cut: Cut, axis: int, values: Array, upwards: Array
     cells, real = cut.core[axis], jnp.finfo(values.dtype).dtype
     below, above = (cut.line(x, axis) for x in geometry.faces(axis, cut, real)[:2])
     before, behind = beside(geometry, cut, axis, values)
-    rise = jnp.where((below > 0) & (above > 0) & jnp.isfinite(behind - before), behind - before, 0)
+    has_both = aligned((below > 0) & (above > 0), before)
+    rise = jnp.where(has_both & jnp.isfinite(behind - before), behind - before, 0)
     width = cut.slice(above, axis, 0, cells) + cut.slice(below, axis, 1, cells + 1)
     side = lambda i: times(width / cut.slice(below + above, axis, i, i + cells), cut.slice(rise, axis, i, i + cells))
     return jnp.where(aligned(upwards, rise), side(1), side(0))
@@ -106,7 +107,7 @@ class Links(eqx.Module):
             links, shares = (cut.split(x, {axis: cells + 1}) for x in (links, shares))
             before, behind = beside(geometry, cut, axis, values)
             term = times(links, before + times(shares, behind - before))
-            total = total + cut.slice(term, axis, 0, cells) + cut.slice(term, axis, 1, cells + 1)
+            total = plus(total, cut.slice(term, axis, 0, cells) + cut.slice(term, axis, 1, cells + 1))
         total = cut.merge(total)
         return jnp.where(aligned(self.open_cells, total), total, 0)  # Inside of the body, values may be NaN.
 

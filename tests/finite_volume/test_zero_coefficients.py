@@ -77,3 +77,23 @@ def test_complex_values_at_walls_stay_complex(plain, value):
     )
     found = operator.source((value, 0.0), None)
     assert_close(found, 1j * np.asarray(operator.source((1.0, 0.0), None)))
+
+
+@pytest.mark.parametrize("kind", ["neumann", "dirichlet"])
+@pytest.mark.parametrize("coefficient", [1.0, 1.0 + 2j], ids=["real", "complex"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1)], ids=str)
+def test_a_source_is_the_sum_of_its_values(order, coefficient, kind):
+    """In whatever order: values that are real, complex, or have batch axes, at walls and on a body."""
+    dec = dops.Decomposition(make_mesh((2,)), shape=(4, 3))
+    rng = np.random.default_rng(0)
+    given = [rng.normal(size=3), 1j * rng.normal(size=(2, 3)), rng.normal(size=3).astype(np.float32)]
+    first, second, on_body = (given[i] for i in order)
+    body = fv.Body(np.array([[-1.0, 0.9, 0.8]] * 4), kind)
+    operator = fv.Diffusion(dec, coefficient, boundary=(("dirichlet", "neumann"), "periodic"), body=body)
+    surface = np.broadcast_to(on_body[..., None, :], (*on_body.shape[:-1], 4, 3))
+    whole = np.asarray(operator.source((first, second), None, body=surface))
+    walls = [np.asarray(operator.source(pair, None)) for pair in ((first, None), (None, second))]
+    alone = np.asarray(operator.source(None, None, body=surface))
+    assert whole.shape == (2, 4, 3)
+    assert all(np.abs(part).max() > 0 for part in (*walls, alone))
+    assert_close(whole, sum(walls) + alone, rtol=1e-12)
