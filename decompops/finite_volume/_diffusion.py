@@ -113,6 +113,9 @@ class Diffusion(AbstractDerivable):
         self.has_reaction = c is not None
         diffusivity = checked_coefficient("a", decomposition, a, 2)
         reaction = None if c is None else checked_coefficient("c", decomposition, c, 0)
+        if reaction is not None:  # Both have one precision. A real a beside a complex c stays real.
+            real = jnp.zeros((), jnp.finfo(promoted(diffusivity, reaction)).dtype)
+            diffusivity, reaction = (x.astype(promoted(x, real)) for x in (diffusivity, reaction))
         if body is not None and diffusivity.ndim == decomposition.ndim + 2:
             raise ValueError(f"`a` must not be a tensor where a `body` is given; got shape {diffusivity.shape}.")
         body = checked_body(self.geometry, body)
@@ -280,7 +283,7 @@ def _applied(operator: Diffusion, x: Array, local: bool) -> Array:
     extended = network.extended(x, cut)
     total = network.of_extended(extended, cut)
     if operator.cross:
-        total += _crossed(operator, extended, cut)
+        total = plus(total, _crossed(operator, extended, cut))
     total = cut.merge(cut.clear(total))
     return total if operator.around is None else times(operator.around.open_cells, total)
 

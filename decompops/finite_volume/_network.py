@@ -1,5 +1,6 @@
 """`Network`: the symmetric matrix of conductances between neighbouring cells."""
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +12,7 @@ from jaxtyping import Inexact, Shaped
 
 from .._core.decomposition import Decomposition
 from .._operator.halo import HaloExchange
-from ._cut import Cut, promoted, times
+from ._cut import Cut, plus, times
 
 
 class Network(eqx.Module):
@@ -62,17 +63,17 @@ class Network(eqx.Module):
     def diagonal(self, cut: Cut) -> Inexact[Array, "*split"]:
         """Return the diagonal of the matrix, as a split array."""
         parts = [part for pair in self.pairs(cut) for part in pair]
-        return sum(parts[1:], parts[0]) if self.reaction is None else sum(parts, cut.split(self.reaction))
+        parts += [] if self.reaction is None else [cut.split(self.reaction)]
+        return functools.reduce(plus, parts)
 
     def of_extended(self, extended: Inexact[Array, "*extended"], cut: Cut) -> Inexact[Array, "*split"]:
         """Return the product of the matrix and a field, from the field's extended blocks."""
         here = cut.window(extended, {})
-        dtype = promoted(self.faces[0], extended)
-        total = jnp.zeros_like(here, dtype) if self.reaction is None else times(cut.split(self.reaction), here)
+        parts = [] if self.reaction is None else [times(cut.split(self.reaction), here)]
         for axis, (lower, upper) in enumerate(self.pairs(cut)):
-            total += times(lower, here - cut.window(extended, {axis: -1}))
-            total += times(upper, here - cut.window(extended, {axis: 1}))
-        return total
+            parts.append(times(lower, here - cut.window(extended, {axis: -1})))
+            parts.append(times(upper, here - cut.window(extended, {axis: 1})))
+        return functools.reduce(plus, parts)
 
     def __call__(self, x: Inexact[Array, "*field"], *, local: bool = False) -> Inexact[Array, "*field"]:
         cut = self.cut(local=local)

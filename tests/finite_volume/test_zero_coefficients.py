@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import finite_volume as fv
+from decompops import finite_volume as fv, solve
 
 from helpers import assert_close, make_mesh, random_field
 
@@ -97,3 +97,23 @@ def test_a_source_is_the_sum_of_its_values(order, coefficient, kind):
     assert whole.shape == (2, 4, 3)
     assert all(np.abs(part).max() > 0 for part in (*walls, alone))
     assert_close(whole, sum(walls) + alone, rtol=1e-12)
+
+
+@pytest.mark.parametrize("c", ["float32", "complex64"])
+@pytest.mark.parametrize("a", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("kind", ["alone", "body", "tensor"])
+def test_a_and_c_may_have_different_dtypes(kind, a, c):
+    dec = dops.Decomposition(make_mesh((2,)), shape=(8, 6))
+    field = lambda dtype: (np.abs(random_field((8, 6))) + (0.5j if "complex" in dtype else 0.5)).astype(dtype)
+    options = {"body": fv.Body(random_field((8, 6)), "dirichlet")} if kind == "body" else {}
+    wide = field(a)
+    if kind == "tensor":
+        wide = wide * np.array([[2, 1], [1, 2]], a)[:, :, None, None]
+    operator = fv.Diffusion(dec, wide, field(c), boundary="dirichlet", **options)
+    alike = fv.Diffusion(dec, wide.astype(complex), field(c).astype(complex), boundary="dirichlet", **options)
+    u = random_field((8, 6))
+    assert operator(u).dtype == np.result_type(a, c, u.dtype)
+    assert_close(operator(u), alike(u), rtol=1e-4)
+    if not {a, c} & {"complex64", "complex128"}:
+        found = solve.CG(operator, solve.Multigrid(operator), rtol=1e-5)(operator(u))
+        assert_close(found, np.where(True if operator.open_cells is None else operator.open_cells, u, 0), rtol=1e-3)
