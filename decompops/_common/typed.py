@@ -1,11 +1,13 @@
 """The sharding in the type of an array. JAX's types name Explicit mesh axes only; functions here ignore Auto axes."""
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
@@ -60,6 +62,25 @@ def as_on_auto_axes(function: Callable[[Array], Array], x: Array) -> Array:
     if AxisType.Explicit not in sharding.mesh.axis_types:
         return function(x)
     return cast(Callable, jax.sharding.auto_axes(function, out_sharding=sharding))(x)
+
+
+def on_one_mesh(*arrays: Array) -> tuple[Array, ...]:
+    """Return arrays that broadcast against each other, all with the Explicit mesh in the type of one of them.
+
+    Outside of `jax.set_mesh`, the types of other arrays have no mesh, and JAX does not update one by the other.
+    """
+    typed = [x for x in arrays if AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types]
+    if not typed:
+        return arrays
+    each = [entries_of(jax.typeof(x).sharding, x.ndim)[::-1] for x in typed]
+    names = [next(filter(None, own), None) for own in itertools.zip_longest(*each)]  # From the last axis to the first.
+    shape = np.broadcast_shapes(*(x.shape for x in arrays))
+
+    def fitted(x: Array) -> Array:
+        own = [name if n == m else None for n, m, name in zip(x.shape[::-1], shape[::-1], names)]
+        return jax.sharding.reshard(x, NamedSharding(jax.typeof(typed[0]).sharding.mesh, PartitionSpec(*own[::-1])))
+
+    return tuple(fitted(x) if jax.typeof(x).sharding.mesh.empty else x for x in arrays)
 
 
 def equally_varying(*arrays: Array) -> tuple[Array, ...]:

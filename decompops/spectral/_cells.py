@@ -3,7 +3,6 @@
 import functools
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -54,7 +53,8 @@ class CellsAcross(AbstractAcross):
         w = solve(lower, sums + added + jnp.where(free, entry, jnp.zeros((), dtype)), upper, f)
         mean = jnp.sum(times(widths, w), -self.ndim, keepdims=True)
         of_constant = jnp.asarray(self._solution_for_a_constant(), dtype).reshape(lower.shape)
-        excess = mean + times(of_constant, jax.lax.slice_in_dim(w, 0, 1, axis=-self.ndim))
+        of_first = jnp.sum(jnp.where(aligned(first, w), w, jnp.zeros((), w.dtype)), -self.ndim, keepdims=True)
+        excess = mean + times(of_constant, of_first)
         return w - jnp.where(aligned(free, w), excess, jnp.zeros((), w.dtype))
 
     def _laplacian(self, dtype: np.dtype) -> tuple[Array, Array, Array]:

@@ -206,10 +206,10 @@ def _padded(name: str, values: Any, field: Array, grid: tuple[int, ...]) -> Arra
     except (TypeError, ValueError):  # An object that holds no numbers, or other batch axes.
         fits, array, own = False, jnp.zeros(()), ()
     if not fits or (jnp.iscomplexobj(array) and not jnp.iscomplexobj(field)):
-        kind = "" if jnp.iscomplexobj(field) else "real "
+        kind, article = ("", "an") if jnp.iscomplexobj(field) else ("real ", "a")
         raise ValueError(
-            f"`{name}` must be a {kind}number, or a {kind}array of values at the wall, of shape {wall} or with batch "
-            f"axes before it that fit the field of shape {field.shape}; got {brief(values)}."
+            f"`{name}` must be a {kind}number, or {article} {kind}array of values at the wall, of shape {wall} or with "
+            f"batch axes before it that fit the field of shape {field.shape}; got {brief(values)}."
         )
     widths = [(0, want - have if have > 1 else 0) for have, want in zip(own[::-1], stored[::-1])][::-1]
     array = array.astype(field.dtype)

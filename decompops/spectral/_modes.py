@@ -17,6 +17,7 @@ from .._common.box import Box
 from .._common.check import is_one_of
 from .._common.host import device_array
 from .._common.remember import remembered
+from .._common.typed import sharded_like
 from .._operator.derived import Form
 from .._operator.transform import AbstractTransform, Wavenumbers
 from . import _vector
@@ -79,6 +80,7 @@ class AbstractSpectral(eqx.Module):
         ndim = self.fft.decomposition.ndim
         lines, length = Lines(spectrum.shape[-ndim], ndim), self.fft.box_lengths[0]
         slopes = lines.coefficients(lines.derivative(lines.pairs(spectrum)))
+        slopes = sharded_like(slopes, spectrum)  # JAX forgets a mesh axis of one device in reshapes of one mode.
         return _vector.times(-2 / _vector.cast(length, spectrum), slopes)  # ξ = 1 - 2x / length
 
 

@@ -30,7 +30,7 @@ from .._common.broadcast import along
 from .._common.check import as_number, check_flag, check_inexact
 from .._common.host import device_array
 from .._common.sharding import mesh_of_type
-from .._common.typed import equally_varying
+from .._common.typed import equally_varying, on_one_mesh, sharded_like, zeros_like
 from ._vector import times
 
 
@@ -102,7 +102,7 @@ def tridiagonal_solve(
 @functools.partial(jax.jit, static_argnames="axis")  # Without `jit`, each eager call would compile its loops again.
 def _solved(lower: Array, sums: Array, upper: Array, b: Array, *, axis: int) -> Array:
     # JAX differentiates `custom_linear_solve` inside a `shard_map` only if all operands vary over the same mesh axes.
-    lower, sums, upper, b = equally_varying(lower, sums, upper, b)
+    lower, sums, upper, b = equally_varying(*on_one_mesh(lower, sums, upper, b))
 
     def product(x: Array) -> Array:
         before, after = moved(x, 1, axis) - x, moved(x, -1, axis) - x
@@ -128,7 +128,8 @@ def _thomas(lower: Array, sums: Array, upper: Array, b: Array, axis: int, *, tra
         return lax.dynamic_index_in_dim(x, i if x.shape[axis] > 1 else 0, axis)
 
     def with_plane(x: Array, new: Array, i: Array | int) -> Array:
-        return lax.dynamic_update_index_in_dim(x, new, i, axis)
+        # JAX types a plane of one number as replicated, also where a mesh axis of one device shards `x`.
+        return lax.dynamic_update_index_in_dim(x, sharded_like(new, x), i, axis)
 
     def factorised(i: Array | int, sums: Array, rest: Array) -> tuple[Array, Array]:
         """Return the inverse pivot of row i and the sum of row i of U. `rest` is the sum of row i - 1 of U."""
@@ -175,6 +176,8 @@ def _thomas(lower: Array, sums: Array, upper: Array, b: Array, axis: int, *, tra
 
 def moved(x: Array, by: int, axis: int) -> Array:
     """Shift `x` by `by` places along `axis`, and fill with zeros."""
-    n, widths = x.shape[axis], [(0, 0)] * x.ndim
-    widths[axis] = (max(by, 0), max(-by, 0))
-    return jnp.pad(lax.slice_in_dim(x, max(-by, 0), n - max(by, 0), axis=axis), widths)
+    if x.shape[axis] <= abs(by):
+        return zeros_like(x)
+    widths = [(0, 0, 0)] * x.ndim
+    widths[axis] = (by, -by, 0)  # A negative width removes places.
+    return lax.pad(x, jnp.zeros((), x.dtype), widths)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decompops import pde, spectral
+from decompops.testing import assert_transposed
 
 from helpers import assert_close, make_mesh, random_field
 
@@ -104,3 +105,20 @@ def test_default_shells_of_a_very_long_box(plain):
         ValueError, match=r"^`edges` must be given for such a long box, .* 800\d\d\d shells for 256 modes"
     ):
         plain.spectral.energy_spectrum(fft, np.zeros((2, 16, 16)))
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("basis", [dops.Chebyshev(), dops.Cells(np.linspace(0, 1, 25))], ids=["polynomials", "cells"])
+def test_one_line_between_walls_on_one_device(basis, kind):
+    """JAX forgets the sharding of one number: a spectrum of one mode, in planes or slices, has a single one."""
+    bases, x = (basis, dops.Fourier()), basis.points(24)[:, None]
+    transform = dops.Transform(make_mesh((1,), kind), shape=(24, 1), bases=bases, box=dops.Box((1.0, 1.0)))
+    f, error = transform.decomposition.shard(np.cos(np.pi * x)), 1e-9 if isinstance(basis, dops.Chebyshev) else 2e-2
+    for walls, exact in (("neumann", 0), ("dirichlet", 2 * x - 1)):
+        poisson = spectral.Poisson(transform, walls)
+        assert_close(poisson(f), -(np.cos(np.pi * x) + exact) / np.pi**2, error)
+        assert_transposed(poisson, poisson.T, f, random_field((24, 1)))
+    if isinstance(basis, dops.Chebyshev):
+        gradient = spectral.Gradient(transform)
+        assert_close(gradient(f)[0], -np.pi * np.sin(np.pi * x), 1e-9)
+        assert_transposed(gradient, gradient.T, f, random_field((2, 24, 1)))

@@ -50,6 +50,29 @@ def test_values():
         assert_close(x, dense_solve(*own, b.astype(np.result_type(b.dtype, np.float64)), axis=axis))
 
 
+@pytest.mark.parametrize("m", [1, 4])
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("sharded", ["b", "diagonal", "both"])
+def test_explicit_axes_outside_of_set_mesh(sharded, n, m):
+    """Arrays without a mesh in their types, also planes of one number, whose sharding JAX forgets."""
+    mesh = make_mesh((1 if m == 1 else 2,), "explicit")
+    (lower, diagonal, upper), b = coefficients((n, m), 0), random_field((n, m), np.complex64)
+    on_mesh = lambda name, x: put(mesh, x, None, "x") if sharded in (name, "both") else x
+    given = lower, on_mesh("diagonal", diagonal), upper, on_mesh("b", b)
+    solve = functools.partial(tridiagonal_solve, axis=0)
+    loss = lambda solve: lambda diagonal, b: jnp.sum(jnp.abs(solve(lower, diagonal, upper, b)) ** 2)
+    dense = functools.partial(dense_solve, axis=0, library=jnp)
+    for function in (solve, jax.jit(solve)):
+        x = function(*given)
+        assert_close(x, dense_solve(lower, diagonal, upper, b, axis=0), rtol=1e-5)
+        assert jax.typeof(x).sharding.spec[1] == "x"
+    slopes = jax.jit(jax.grad(loss(solve), (0, 1)))(*given[1::2])
+    with jax.numpy_rank_promotion("allow"):
+        expected = jax.grad(loss(dense), (0, 1))(diagonal, b)
+    for found, of_dense in zip(slopes, expected):
+        assert_close(found, of_dense, rtol=1e-4)
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_row_sums(axis):
     """A system may be given by the sums of its rows instead of its diagonal, with the argument `row_sums`.
