@@ -45,7 +45,7 @@ def divided_blocks(lengths: tuple[int, ...], division: Division, order: tuple[in
 
 
 def check_bases_fit(bases: tuple[AbstractBasis, ...]) -> None:
-    """Raise `ValueError` if no order of transforms gives every basis the real or complex input that it needs."""
+    """Raise `ValueError` if no order of transforms gives every basis the real or complex numbers that it needs."""
     start: Division = ((),) * len(bases)
     _, done = _transformed(start, frozenset(), bases)
     left = [basis for axis, basis in enumerate(bases) if basis.is_transformed and axis not in done]
@@ -53,6 +53,12 @@ def check_bases_fit(bases: tuple[AbstractBasis, ...]) -> None:
         raise ValueError(
             "`bases` must have at most one basis with real fields and complex coefficients, such as "
             f"`Fourier(half=True)`; got {bases}."
+        )
+    kinds = [basis.kinds for basis in bases if basis.is_transformed]
+    if (None, "complex") in kinds and ("real", "complex") not in kinds and any(makes == "real" for _, makes in kinds):
+        raise ValueError(
+            "`bases` must have one basis with real fields and complex coefficients, such as `Fourier(half=True)`, "
+            f"beside a basis with real coefficients, because other inverses return complex numbers; got {bases}."
         )
 
 

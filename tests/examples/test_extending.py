@@ -99,6 +99,18 @@ def test_hartley(norm):
         transform(u + 1j)
 
 
+def test_a_basis_of_real_numbers_beside_a_fourier_basis():
+    """The inverse of `Fourier()` would give the real basis complex numbers, and that of a half spectrum does not."""
+    hartley, fourier = extras.Hartley(), dops.Fourier()
+    with pytest.raises(ValueError, match=r"`bases` must have one basis with real fields and complex coefficients"):
+        dops.Transform(DEC, bases=(hartley, fourier, hartley))
+    transform = dops.Transform(DEC, bases=(hartley, dops.Fourier(half=True), fourier))
+    u = random_field(SHAPE)
+    spectrum = transform.out_layout.gather(transform(u))
+    assert_close(spectrum, np.einsum("ai,ijk->ajk", cas(8), np.fft.fftn(u, axes=(1, 2)))[:, :5])
+    assert_close(transform.inverse(transform(u)), u)
+
+
 @pytest.mark.parametrize("order", range(5))
 def test_derivatives_of_hartley(order):
     n, hartley = 8, extras.Hartley()
