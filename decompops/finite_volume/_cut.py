@@ -41,6 +41,14 @@ class Cut:
         """The number of cells of a block along each grid axis."""
         return tuple(map(self.blocks.core, range(self.blocks.ndim)))
 
+    @functools.cached_property
+    def names(self) -> tuple[str | None, ...]:
+        """The mesh axis that shards the blocks along each grid axis.
+
+        `None` for a mesh axis of one device: JAX forgets it where a slice or a broadcast array has axes of one entry.
+        """
+        return tuple(name if parts > 1 else None for name, parts in zip(self.blocks.names, self.blocks.parts))
+
     @property
     def ndim(self) -> int:
         """The number of axes of a split array, without batch axes."""
@@ -58,7 +66,7 @@ class Cut:
         shape, names = [], []
         for axis, is_split in enumerate(self.splits):
             shape += [self.blocks.parts[axis], lengths[axis]] if is_split else [lengths[axis]]
-            names += [self.blocks.names[axis], None] if is_split else [None]
+            names += [self.names[axis], None] if is_split else [None]
         return reshape_behind(x, x.ndim - self.blocks.ndim, tuple(shape), tuple(names))
 
     def merge(self, x: Array) -> Array:
@@ -104,7 +112,7 @@ class Cut:
         shape[self.position(axis)] = values.shape[-1]
         entries: list = [None] * self.ndim
         if self.splits[axis]:
-            shape[self.position(axis) - 1], entries[self.position(axis) - 1] = values.shape[0], name
+            shape[self.position(axis) - 1], entries[self.position(axis) - 1] = values.shape[0], self.names[axis]
         values = values.reshape(shape)
         return values if self.local else place(values, NamedSharding(self.mesh, PartitionSpec(*entries)))
 

@@ -117,3 +117,13 @@ def test_a_and_c_may_have_different_dtypes(kind, a, c):
     if not {a, c} & {"complex64", "complex128"}:
         found = solve.CG(operator, solve.Multigrid(operator), rtol=1e-5)(operator(u))
         assert_close(found, np.where(True if operator.open_cells is None else operator.open_cells, u, 0), rtol=1e-3)
+
+
+@pytest.mark.parametrize("boundary", ["dirichlet", "neumann"])
+def test_one_cell_along_an_explicit_axis_of_one_device(boundary):
+    """JAX forgets the mesh axis in slices of one entry."""
+    found = []
+    for shape, u in (((1, 6), random_field((1, 6))), ((6, 1), random_field((1, 6)).T)):
+        dec = dops.Decomposition(make_mesh((1,), "explicit"), shape=shape, box=dops.Box(1.0))
+        found.append(np.asarray(fv.Diffusion(dec, 1.0, 0.5, boundary=boundary)(u)))
+    assert_close(found[0], found[1].T)
