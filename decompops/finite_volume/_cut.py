@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from .._common.blocks import Blocks
+from .._common.blocks import Blocks, MeshAxis
 from .._common.broadcast import aligned
 from .._common.placement import place
 from .._common.typed import reshape_behind
@@ -42,7 +42,7 @@ class Cut:
         return tuple(map(self.blocks.core, range(self.blocks.ndim)))
 
     @functools.cached_property
-    def names(self) -> tuple[str | None, ...]:
+    def names(self) -> tuple[MeshAxis | None, ...]:
         """The mesh axis that shards the blocks along each grid axis.
 
         `None` for a mesh axis of one device: JAX forgets it where a slice or a broadcast array has axes of one entry.
