@@ -65,7 +65,7 @@ def as_on_auto_axes(function: Callable[[Array], Array], x: Array) -> Array:
 
 
 def on_one_mesh(*arrays: Array) -> tuple[Array, ...]:
-    """Return arrays that broadcast against each other, all with the Explicit mesh in the type of one of them.
+    """Return arrays that broadcast against each other, all with an Explicit mesh in their types if one of them has it.
 
     Outside of `jax.set_mesh`, the types of other arrays have no mesh, and JAX does not update one by the other.
     """

@@ -128,7 +128,7 @@ def _thomas(lower: Array, sums: Array, upper: Array, b: Array, axis: int, *, tra
         return lax.dynamic_index_in_dim(x, i if x.shape[axis] > 1 else 0, axis)
 
     def with_plane(x: Array, new: Array, i: Array | int) -> Array:
-        # JAX types a plane of one number as replicated, also where a mesh axis of one device shards `x`.
+        # If a plane holds one number, JAX forgets the mesh axis of one device that shards `x`.
         return lax.dynamic_update_index_in_dim(x, sharded_like(new, x), i, axis)
 
     def factorised(i: Array | int, sums: Array, rest: Array) -> tuple[Array, Array]:
