@@ -52,6 +52,12 @@ def test_no_code_is_overlooked():
     assert sum(map(len, fences.values())) > 100
 
 
+def test_no_line_of_code_is_cut():
+    """A desktop's screen has room for 98 characters (docs/stylesheets/extra.css). Only commands and outputs wrap."""
+    code = {page: "".join([*blocks(page), *scripts(page).values()]) for page in PAGES if page.startswith("docs/")}
+    assert [(page, line) for page in code for line in code[page].splitlines() if len(line) > 98] == []
+
+
 def test_commands_on_the_pages_are_valid():
     found = [words for page in PAGES for words in shown((ROOT / page).read_text())]
     for words in found:
