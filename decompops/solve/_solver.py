@@ -144,9 +144,9 @@ class AbstractSolver(AbstractOperator):
         lose = any(self.if_unconverged == "raise" or isinstance(known(leaf), Tracer) for leaf in traced)
         solution = self._solution(x, None, lose=lose)
         if isinstance(known(solution.reason), Tracer):
-            # With `lose`, the value is already NaN where the solver has not converged. Without `lose`, only the result
-            # is traced: the operator is a function that closes over traced arrays.
-            return solution.value if lose else _lost(self._fields, ~solution.converged, solution.value)
+            # With `lose`, the value is NaN where the solver has not converged. Without `lose`, only the result is
+            # traced: the operator has a function that closes over traced arrays.
+            return (solution if lose else self._solution(x, None, lose=True)).value
         found = jax.tree.map(known, solution)
         if text := problem(self.title, self.needs, found):
             if self.if_unconverged == "raise":

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import finite_volume, solve
+from decompops import finite_volume, solve, spectral
 
 from helpers import assert_close, make_mesh, random_field
 
@@ -63,3 +63,18 @@ def test_eager_derivatives_on_an_auto_mesh(mode):
     a, u = dec.shard(A), dec.shard(U)
     function = lambda s: jnp.sum(solve.CG(dops.Multiply(dec, a * s), rtol=1e-12)(u))
     assert_close(MODES[mode](function)(1.0), np.sum(U / A) * (-1 if mode == "jacfwd" else 2), 1e-9)
+
+
+@pytest.mark.parametrize("mode", ["jacfwd", "hessian"])
+def test_an_operator_whose_function_closes_over_what_is_traced(mode):
+    dec = dops.Decomposition(make_mesh((2, 2)), shape=SHAPE)
+    fft, u = dops.FFT(dec, real=True), dec.shard(U)
+
+    def function(s):
+        operator = spectral.SpectralOperator(fft, lambda *k: s * (1 + k[0] ** 2 + k[1] ** 2))
+        return dec.sum(solve.CG(operator, rtol=1e-12)(u) ** 2)
+
+    value = float(jax.jit(function)(1.0))  # The function is C / s².
+    squares = (1 + sum(np.meshgrid(*(np.fft.fftfreq(n, 1 / n) ** 2 for n in SHAPE), indexing="ij"))) ** 2
+    assert_close(value, np.sum(np.abs(np.fft.fftn(U)) ** 2 / squares) / U.size, 1e-9)
+    assert_close(jax.jit(MODES[mode](function))(1.0), value * (-2 if mode == "jacfwd" else 6), 1e-7)
