@@ -13,7 +13,7 @@ from jax import Array
 from jax.core import Tracer
 
 from .blocks import axis_names
-from .host import fitting
+from .host import check_no_keys, fitting
 
 
 # One number, as users write it: fields with the converter `as_number` take these, also arrays without axes.
@@ -61,8 +61,7 @@ def check_order(name: str, value: Any, ndim: int) -> tuple[int, ...]:
 
 def check_dtype(name: str, dtype: Any) -> np.dtype:
     """Return the dtype of an array. Raises `TypeError` for keys and for numbers of less than one byte."""
-    if jnp.issubdtype(dtype, jax.dtypes.extended):
-        raise TypeError(f"`{name}` must hold numbers; got {dtype}. For keys, pass `jax.random.key_data({name})`.")
+    check_no_keys(dtype, name)
     # XLA stores several such numbers in one byte. Its own CPU compiler aborts the process in some operations on them.
     if small := re.match(r"u?int[124]$|float[46]_", np.dtype(dtype).name):
         wider = "int8" if "int" in small[0] else "float16"

@@ -36,13 +36,21 @@ def check_mask(x: Any, name: str | None = None) -> None:
         )
 
 
+def check_no_keys(dtype: Any, name: str | None = None) -> None:
+    """Raise `TypeError` for the dtype of keys of `jax.random`. The error calls their array `name`."""
+    if not isinstance(dtype, np.dtype) and jnp.issubdtype(dtype, jax.dtypes.extended):
+        called = name or "x"
+        raise TypeError(f"`{called}` must hold numbers; got {dtype}. For keys, pass `jax.random.key_data({called})`.")
+
+
 def host_array(x: Any, name: str | None = None) -> np.ndarray:
     """Return `np.asarray(x)` in the byte order of the machine.
 
-    Raises `ValueError` for a masked array that hides values, and for an array of which other processes have a part.
-    Errors call it `name`.
+    Raises `ValueError` for a masked array that hides values, and for an array of which other processes have a part;
+    `TypeError` for keys. Errors call it `name`.
     """
     check_mask(x, name)
+    check_no_keys(getattr(x, "dtype", None), name)
     if isinstance(x, Array) and not isinstance(x, Tracer) and not (x.is_fully_addressable or x.is_fully_replicated):
         called = "An array" if name is None else f"`{name}`"
         raise ValueError(
@@ -57,12 +65,15 @@ _N = TypeVar("_N", bound=np.ndarray | int)
 
 
 def fitting(x: _N, name: str | None = None) -> _N:
-    """Return an array or a Python integer. Raises `ValueError` if JAX would cut its integers to 32 bits.
+    """Return an array or a Python integer.
 
-    Errors call it `name`.
+    Raises `ValueError` if JAX would cut its integers to 32 bits, and `TypeError` for an array of text, of dates or of
+    objects. Errors call it `name`.
     """
     is_number = isinstance(x, int)
     dtype = np.dtype(int) if is_number else x.dtype
+    if not (jnp.issubdtype(dtype, np.number) or dtype.kind == "b"):
+        raise TypeError(f"`{name or 'x'}` must be an array of numbers; got {reprlib.repr(x)}.")
     if dtype.kind not in "iu" or ((wanted := jax.dtypes.canonicalize_dtype(dtype)) == dtype and not is_number):
         return x
     limits = np.iinfo(wanted)
@@ -89,6 +100,7 @@ def device_array(x: Any, name: str | None = None, mesh: Mesh | AbstractMesh | No
     Programs take the result as it is: where nothing puts it onto a mesh before, callers pass the `mesh`.
     """
     if isinstance(x, Array):
+        check_no_keys(x.dtype, name)
         return x
     on_device = hasattr(x, "__jax_array__") or hasattr(x, "__cuda_array_interface__")
     x = host_array(x, name) if hasattr(x, "__array__") and not on_device else x  # Also arrays of pandas, for example.

@@ -13,7 +13,7 @@ from jaxtyping import Shaped
 from .._backend.base import AbstractBackend
 from .._common.blocks import Blocks, axis_names, batch_spec
 from .._common.box import Box
-from .._common.check import check_untraced
+from .._common.check import check_dtype, check_untraced
 from .._common.host import agreed_array, device_array, host_array
 from .._common.placement import on_mesh
 from .._common.sharding import array_spec, manual_axes, mesh_with_devices, no_ambient_mesh
@@ -149,7 +149,7 @@ class Layout:
             with no_ambient_mesh(unless=mesh):
                 field = jax.device_put(field, NamedSharding(mesh, PartitionSpec()))
         # JAX cannot read an empty array that a compiled program returned with Explicit axes.
-        array = host_array(field) if np.size(field) else np.zeros(np.shape(field), field.dtype)
+        array = host_array(field, "field") if np.size(field) else np.zeros(np.shape(field), field.dtype)
         natural = (*range(array.ndim - self.blocks.ndim), *map(self.blocks.position, range(self.blocks.ndim)))
         return array[..., *map(slice, self.blocks.true_shape)].transpose(natural)
 
@@ -265,11 +265,14 @@ class Layout:
     def _reduced(self, name: str, field: Any) -> Array:
         """Return a field on the devices of this layout, to be reduced.
 
-        Raises `ValueError` unless it is global, not one block, and fits this layout.
+        Raises `ValueError` unless it is global, not one block, and fits this layout; `TypeError` for numbers of less
+        than one byte, which `jnp.sum` refuses, too.
         """
         check_global(name, self.blocks.mesh_axes)
         self.check(field, name)
-        return on_mesh(device_array(field, name), self.mesh, self.blocks, name)
+        field = device_array(field, name)
+        check_dtype(name, field.dtype)
+        return on_mesh(field, self.mesh, self.blocks, name)
 
     def _refuse_halo(self, name: str) -> None:
         if self.blocks.has_halo:

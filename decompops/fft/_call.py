@@ -19,7 +19,7 @@ from .._basis.base import AbstractBasis
 from .._basis.points import Points
 from .._common.blocks import flat_names
 from .._common.compat import partitions
-from .._common.host import device_array
+from .._common.host import check_no_keys, device_array
 from .._common.placement import known, place as put
 from .._common.sharding import array_spec, entries_of, explicit_spec, manual_axes, mesh_of
 from .._common.typed import batch_in_type, plain
@@ -142,6 +142,7 @@ def _empty(shape: tuple[int, ...], filled: tuple[int, ...], call: Call, dtype: n
 def as_array(x: Any) -> Array:
     """Return a JAX or NumPy array as a JAX array. Raises `TypeError` for other objects."""
     if isinstance(x, Array):
+        check_no_keys(x.dtype)
         return plain(x)
     if not isinstance(x, np.ndarray | np.generic):
         raise TypeError(f"`x` must be a JAX or NumPy array; got {type(x).__name__}. Pass `jnp.asarray(x)`.")

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from .._common.agreement import check_same_array
 from .._common.check import check_choice
-from .._common.host import device_array, dtype_of, fitting, host_array
+from .._common.host import check_no_keys, device_array, dtype_of, fitting, host_array
 from .._common.typed import whole_along
 from .._core.decomposition import Decomposition
 from .._operator.halo import HaloExchange
@@ -80,6 +80,7 @@ def checked_body(geometry: Geometry, body: Any) -> Body | None:
             f"`body` must be a `finite_volume.Body`, as `Body(distance)` returns; got {type(body).__name__}."
         )
     check_values("distance", geometry, given := body.distance, batch=False)
+    check_no_keys(getattr(given, "dtype", None), "distance")
     corners = callable(given) and body.boundary == "neumann"
     values: Any
     if callable(given):

@@ -221,12 +221,6 @@ def check_spec(name: str, spec: PartitionSpec) -> None:
         raise ValueError(f"`{name}` must contain only mesh axes, each at most once; got {spec}.")
 
 
-def check_movable(name: str, array: Any) -> None:
-    """Raise `TypeError` for random keys: JAX neither copies them to the host nor makes them from their blocks."""
-    if jnp.issubdtype(array.dtype, jax.dtypes.extended):
-        raise TypeError(f"`{name}` must not hold {array.dtype}, which cannot be moved; use `jax.random.key_data`.")
-
-
 def check_divides(name: str, sharding: NamedSharding, shape: tuple[int, ...]) -> None:
     """Raise `ValueError` unless an array of this shape can have this sharding without padding."""
     check_spec(name, sharding.spec)

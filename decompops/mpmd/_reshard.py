@@ -13,11 +13,11 @@ from jaxtyping import PyTree
 
 from .._common.agreement import contents, raised_by_all_of
 from .._common.check import check_untraced
-from .._common.host import fitting, host_array
+from .._common.host import check_no_keys, fitting, host_array
 from .._core.structure import Structure
 from ._array import MpmdArray
 from ._batches import agreed_threshold, batches, check_threshold
-from ._mesh import Device, MpmdMesh, MpmdSharding, check_divides, check_movable, check_spec
+from ._mesh import Device, MpmdMesh, MpmdSharding, check_divides, check_spec
 from ._transfer import Route, find_route, transfer
 
 
@@ -194,11 +194,9 @@ def _on_devices(leaf: Any, mpmd_mesh: MpmdMesh) -> jax.Array | np.ndarray:
     if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
         raise TypeError(f"`tree` must hold arrays of JAX and NumPy; got {type(leaf).__name__}.")
     if not isinstance(leaf, jax.Array):
-        array = host_array(leaf)
-        if not (jnp.issubdtype(array.dtype, np.number) or array.dtype == bool):
-            raise TypeError(f"`tree` must hold arrays of numbers; got {array.dtype}.")
-        return fitting(array, "tree").astype(jax.dtypes.canonicalize_dtype(array.dtype))
-    check_movable("tree", leaf)
+        array = fitting(host_array(leaf, "tree"), "tree")
+        return array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
+    check_no_keys(leaf.dtype, "tree")
     elsewhere = leaf.sharding.device_set - set(mpmd_mesh.mesh.devices.flat)
     if elsewhere and leaf.committed:
         raise ValueError(f"`tree` must be on devices of {mpmd_mesh}; got an array on {sorted(map(str, elsewhere))}.")
@@ -262,7 +260,7 @@ def _route(name: str, array: Movable, target_name: str, target: NamedSharding) -
             f"`{name}` holds an array of shape {array.shape} that has been deleted, perhaps because it was donated. "
             "Pass an array that still has values."
         )
-    check_movable(name, array)
+    check_no_keys(array.dtype, name)
     if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
         raise TypeError(f"`{name}` holds an array of {array.dtype}; set `jax_enable_x64` to move it.")
     if not isinstance(target.mesh, Mesh):

@@ -10,8 +10,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .._common.agreement import differing, raised_by_all_of
 from .._common.check import as_number
+from .._common.host import check_no_keys
 from ._array import MpmdArray
-from ._mesh import check_movable, names_in, without_axis, without_context
+from ._mesh import names_in, without_axis, without_context
 
 
 @without_context()
@@ -74,7 +75,7 @@ def _parts(
         )
     specs = []
     for other in arrays:
-        check_movable("array", other)
+        check_no_keys(other.dtype, "array")
         if not isinstance(other.sharding, NamedSharding):
             raise TypeError(f"`array` must have a NamedSharding; got {other.sharding}.")
         specs.append(other.sharding.spec)

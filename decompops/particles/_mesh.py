@@ -13,7 +13,7 @@ from jaxtyping import Float, Key, Shaped, UInt32
 
 from .._backend.base import Caller
 from .._common.agreement import check_same_array, contents, differing, raised_by_all_of
-from .._common.check import check_count, check_flag, check_inexact, check_number, check_untraced
+from .._common.check import check_count, check_dtype, check_flag, check_inexact, check_number, check_untraced
 from .._common.host import device_array, fitting, host_array
 from .._common.keys import agreed_key
 from .._core.decomposition import Decomposition, check_decomposition, check_field
@@ -94,19 +94,21 @@ class ParticleMesh(eqx.Module):
         - `capacity`: the number of slots of each device; `None` to derive it from `room`.
         - `room`: how many more slots than particles the fullest device has, as a part of these particles: by default a
             quarter. There are at least eight more. A `capacity` overrides it.
-        - `attributes`: arrays of shape `(n, ...)` and of any dtype, by name.
+        - `attributes`: arrays of shape `(n, ...)` and of the dtypes of `Particles`, by name.
 
         **Returns:** the particles, in the order of `positions` on each device.
 
         **Raises:** `ValueError` for arrays of other shapes or that differ between processes, for positions that are not
         finite, for a `capacity` that is too small, for a negative `room`, and for integers of 64 bits, such as
-        identifiers, that do not fit 32 bits if JAX is not in 64-bit mode; `TypeError` for traced arrays.
+        identifiers, that do not fit 32 bits if JAX is not in 64-bit mode; `TypeError` for traced arrays and for other
+        dtypes.
         """
         dec, positions = self.decomposition, self._on_host(positions, "place")
         check_untraced("attributes", attributes, "place")
         with raised_by_all_of(dec.mesh):
             arrays = {name: fitting(host_array(value, name), name) for name, value in attributes.items()}
             for name, array in arrays.items():
+                check_dtype(name, array.dtype)
                 if array.shape[:1] != positions.shape[:1]:
                     raise ValueError(
                         f"`{name}` must have one row for each of {len(positions)} particles; got {array.shape}."

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int, Shaped
 
-from .._common.check import check_count, check_number, check_untraced
+from .._common.check import check_count, check_dtype, check_number, check_untraced
 from .._common.host import device_array
 from .._common.sharding import mesh_of
 from ._load import Load
@@ -33,7 +33,8 @@ class Particles(eqx.Module):
         ```
 
     - `positions`: coordinates in units of the box, of shape `(slots, ndim)`.
-    - `attributes`: arrays of shape `(slots, ...)` and of any dtype, by name.
+    - `attributes`: arrays of shape `(slots, ...)` and of any dtype of at least one byte, by name. For keys of
+        `jax.random`, take their `jax.random.key_data`.
     - `counts`: the number of particles on each device. Every device knows the three lists of numbers.
     - `needed`: the number of slots that each device needs. If one of these numbers is larger than the capacity,
         `ParticleMesh.exchange` has moved no particle; `check` then raises an error.
@@ -72,7 +73,7 @@ class Particles(eqx.Module):
         """Return the particles with new positions, or with other or more attributes: arrays with a row for each slot.
 
         **Raises:** `ValueError` for an array that does not have one row for each slot, and for positions that are not
-        real.
+        real; `TypeError` for attributes of another dtype.
         """
         slots = self.positions.shape[0]
         for name, value in {"positions": positions, **attributes}.items():
@@ -85,6 +86,8 @@ class Particles(eqx.Module):
                 f"`positions` must be real numbers of shape {self.positions.shape}; got {new.shape} {new.dtype}."
             )
         others = {name: device_array(value, name, mesh) for name, value in attributes.items()}
+        for name, value in others.items():
+            check_dtype(name, value.dtype)
         return Particles(new, {**self.attributes, **others}, self.counts, self.needed, self.invalid)
 
     def check(self) -> "Particles":
@@ -131,7 +134,9 @@ def _array(name: str, p: Particles, values: Any) -> Array:
     if isinstance(values, str):
         known = f"`p[{values!r}]`" if values in p.attributes else f"one of the attributes {tuple(p.attributes)}"
         raise TypeError(f"`{name}` must be an array of numbers; got {values!r}. Pass {known}.")
-    return device_array(values, name, mesh_of(p.positions))
+    values = device_array(values, name, mesh_of(p.positions))
+    check_dtype(name, values.dtype)
+    return values
 
 
 def of_slots(p: Particles, values: Any) -> Array:

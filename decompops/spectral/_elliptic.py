@@ -19,7 +19,7 @@ from .._common.blocks import axis_names
 from .._common.box import Number
 from .._common.broadcast import aligned
 from .._common.check import as_number, brief, is_one_of
-from .._common.host import device_array, fitting, host_array
+from .._common.host import check_no_keys, device_array, fitting, host_array
 from .._common.placement import place
 from .._core.layout import check_global
 from ._across import AbstractAcross, Wall
@@ -198,6 +198,7 @@ def _padded(name: str, values: Any, field: Array, grid: tuple[int, ...]) -> Arra
     lead, stored = field.shape[: field.ndim - ndim], field.shape[field.ndim - ndim + 1 :]
     if isinstance(values, np.ndarray):
         values = fitting(host_array(values, name), name)
+    check_no_keys(getattr(values, "dtype", None), name)
     try:
         array = jnp.asarray(values)
         own = array.shape[max(0, array.ndim - len(wall)) :]

@@ -39,10 +39,11 @@ def mean_square(fft: AbstractTransform, spectrum: Inexact[Array | np.ndarray, "*
     `Chebyshev` along an axis that is sharded in spectra, or an orthogonal series (`norm="ortho"`) with points on walls.
     """
     check_fft(fft)
+    spectrum = device_array(spectrum, "spectrum")
     if fft.out_structure.kind == "complex" and not jnp.iscomplexobj(spectrum):
         raise TypeError(f"`spectrum` must be complex, as `fft` returns it; got {jnp.result_type(spectrum)}.")
     fft.out_layout.check(spectrum, "spectrum")
-    return _mean_square(fft, pad(device_array(spectrum, "spectrum"), fft.out_layout.blocks))
+    return _mean_square(fft, pad(spectrum, fft.out_layout.blocks))
 
 
 @in_one_program

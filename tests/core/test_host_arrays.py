@@ -3,6 +3,7 @@
 Such arrays are big-endian ones, as in FITS files, and integers of 64 bits if JAX is not in 64-bit mode.
 """
 
+import functools
 import re
 
 import decompops as dops
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import finite_volume, io, nn, particles, pde, plot, solve, spectral
+from decompops import finite_volume, io, particles, pde, plot, solve, spectral
 
 from helpers import make_mesh, random_field
 
@@ -20,47 +21,67 @@ SCALAR, VECTOR = random_field(SHAPE), random_field((3, *SHAPE))
 COMPLEX = random_field(SHAPE, np.complex128)
 MESH = make_mesh((2, 2))
 DEC = dops.Decomposition(MESH, shape=SHAPE, backend="native")  # Its programs compile in less time than by XLA.
-FFT, REAL = dops.FFT3D(DEC), dops.FFT3D(DEC, real=True)
-HALO, KEY = dops.HaloExchange(DEC, 1), jax.random.key(0)
-BODY = finite_volume.Body(SCALAR, "dirichlet")
-WALLS = dops.Transform(DEC, bases=(dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True)), box=dops.Box(1.0))
-STENCIL = dops.Stencil(DEC, lambda h: h[..., 2:, :, :], (1, 0, 0))
-CASES = {
-    "shard": (DEC.shard, SCALAR),
-    "layout.shard": (FFT.out_layout.shard, COMPLEX),
-    "gather": (DEC.gather, SCALAR),
-    "sum": (DEC.sum, SCALAR),
-    "mean": (DEC.mean, SCALAR),
-    "norm": (DEC.norm, COMPLEX.astype(np.complex64)),
-    "vdot": (lambda u: DEC.vdot(u, u), COMPLEX),
-    "fft": (FFT, COMPLEX),
-    "fft of floats": (FFT, SCALAR.astype(np.float32)),
-    "inverse": (FFT.inverse, COMPLEX.astype(np.complex64)),
-    "composition": (FFT.inverse @ FFT, COMPLEX),
-    "halo": (HALO, np.arange(64, dtype=np.int32).reshape(SHAPE)),
-    "transpose": (dops.Transpose(DEC, "z", "x"), np.arange(64, dtype=np.int16).reshape(SHAPE)),
-    "stencil": (STENCIL, SCALAR),
-    "stencil.H": (STENCIL.H, SCALAR),
-    "transform.volume_mean": (REAL.volume_mean, SCALAR),
-    "poisson": (spectral.Poisson(REAL), SCALAR),
-    "gradient": (spectral.Gradient(REAL), SCALAR),
-    "divergence.H": (spectral.Divergence(REAL).H, SCALAR),
-    "power_spectrum": (lambda u: spectral.power_spectrum(REAL, u), SCALAR),
-    "mean_square": (lambda k: spectral.mean_square(FFT, k), COMPLEX),
-    "function": (dops.fft.fftn, COMPLEX),
-    "function on a mesh": (lambda u: dops.fft.rfftn(u, mesh=MESH), SCALAR),
-    "fftshift": (dops.fft.fftshift, SCALAR),
-    "state": (pde.NavierStokes(REAL, 0.1).state, VECTOR),
-    "layer": (nn.SpectralConv3D(REAL, 3, 2, 2, key=KEY), VECTOR),
-    "coefficient": (lambda a: finite_volume.Diffusion(DEC, a)(SCALAR), SCALAR**2 + 1),
-    "reaction": (lambda c: finite_volume.Diffusion(DEC, c=c)(SCALAR), SCALAR**2),
-    "distance": (lambda d: finite_volume.Diffusion(DEC, body=finite_volume.Body(d)).volumes, SCALAR),
-    "values on a body": (lambda v: finite_volume.Diffusion(DEC, body=BODY).source(None, None, None, body=v), SCALAR),
-    "mask of a body": (lambda m: pde.Penalisation(REAL, m, time=1.0, dealiasing=None).mask(), SCALAR),
-    "values at a wall": (lambda v: spectral.Helmholtz(WALLS, 1.0, "dirichlet").solution(SCALAR, v), SCALAR[0]),
-    "kernel": (lambda k: spectral.Convolution(REAL, k)(SCALAR), random_field((8, 8, 8))),
-    "convolution": (nn.HaloConv3D(DEC, 3, 2, 3, key=KEY), VECTOR),
-}
+REAL, KEY = dops.FFT3D(DEC, real=True), jax.random.key(0)
+
+
+@functools.cache
+def cases(dops) -> dict[str, tuple]:
+    """Return a function of an array for each entry, and an array. `dops` is decompops, with or without beartype."""
+    volumes, nn, pde, spectral = dops.finite_volume, dops.nn, dops.pde, dops.spectral
+    dec = dops.Decomposition(MESH, shape=SHAPE, backend="native")
+    fft, real = dops.FFT3D(dec), dops.FFT3D(dec, real=True)
+    halo, body = dops.HaloExchange(dec, 1), volumes.Body(SCALAR, "dirichlet")
+    bases = dops.Chebyshev(), dops.Fourier(), dops.Fourier(half=True)
+    walls = dops.Transform(dec, bases=bases, box=dops.Box(1.0))
+    stencil = dops.Stencil(dec, lambda h: h[..., 2:, :, :], (1, 0, 0))
+    return {
+        "shard": (dec.shard, SCALAR),
+        "layout.shard": (fft.out_layout.shard, COMPLEX),
+        "gather": (dec.gather, SCALAR),
+        "sum": (dec.sum, SCALAR),
+        "mean": (dec.mean, SCALAR),
+        "norm": (dec.norm, COMPLEX.astype(np.complex64)),
+        "vdot": (lambda u: dec.vdot(u, u), COMPLEX),
+        "fft": (fft, COMPLEX),
+        "fft of floats": (fft, SCALAR.astype(np.float32)),
+        "inverse": (fft.inverse, COMPLEX.astype(np.complex64)),
+        "composition": (fft.inverse @ fft, COMPLEX),
+        "halo": (halo, np.arange(64, dtype=np.int32).reshape(SHAPE)),
+        "transpose": (dops.Transpose(dec, "z", "x"), np.arange(64, dtype=np.int16).reshape(SHAPE)),
+        "stencil": (stencil, SCALAR),
+        "stencil.H": (stencil.H, SCALAR),
+        "transform.volume_mean": (real.volume_mean, SCALAR),
+        "poisson": (spectral.Poisson(real), SCALAR),
+        "gradient": (spectral.Gradient(real), SCALAR),
+        "divergence.H": (spectral.Divergence(real).H, SCALAR),
+        "power_spectrum": (lambda u: spectral.power_spectrum(real, u), SCALAR),
+        "mean_square": (lambda k: spectral.mean_square(fft, k), COMPLEX),
+        "function": (dops.fft.fftn, COMPLEX),
+        "function on a mesh": (lambda u: dops.fft.rfftn(u, mesh=MESH), SCALAR),
+        "fftshift": (dops.fft.fftshift, SCALAR),
+        "state": (pde.NavierStokes(real, 0.1).state, VECTOR),
+        "layer": (nn.SpectralConv3D(real, 3, 2, 2, key=KEY), VECTOR),
+        "coefficient": (lambda a: volumes.Diffusion(dec, a)(SCALAR), SCALAR**2 + 1),
+        "reaction": (lambda c: volumes.Diffusion(dec, c=c)(SCALAR), SCALAR**2),
+        "distance": (
+            lambda d: volumes.Diffusion(dec, body=volumes.Body(d)).volumes,
+            SCALAR,
+        ),
+        "values on a body": (
+            lambda v: volumes.Diffusion(dec, body=body).source(None, None, None, body=v),
+            SCALAR,
+        ),
+        "mask of a body": (lambda m: pde.Penalisation(real, m, time=1.0, dealiasing=None).mask(), SCALAR),
+        "values at a wall": (
+            lambda v: spectral.Helmholtz(walls, 1.0, "dirichlet").solution(SCALAR, v),
+            SCALAR[0],
+        ),
+        "kernel": (lambda k: spectral.Convolution(real, k)(SCALAR), random_field((8, 8, 8))),
+        "convolution": (nn.HaloConv3D(dec, 3, 2, 3, key=KEY), VECTOR),
+    }
+
+
+CASES = cases(dops)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -84,6 +105,18 @@ def test_no_entry_drops_a_mask(name):
     message = re.compile("must hide no values|Type-check error whilst checking the parameter")
     with pytest.raises((ValueError, TypeError), match=message):
         function(np.ma.array(x, mask=hidden))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_entry_refuses_what_holds_no_numbers(name, plain):
+    function, x = cases(plain)[name]
+    keys = jax.random.wrap_key_data(jnp.zeros((*x.shape, 2), np.uint32))
+    with pytest.raises(TypeError, match=r"`\w+` must hold numbers; got key.*pass `jax.random.key_data\(\w+\)`"):
+        function(keys)
+    for given in (np.full(x.shape, "text"), np.full(x.shape, None), np.full(x.shape, np.datetime64(1, "s"))):
+        if name != "gather":  # It returns NumPy arrays as they are.
+            with pytest.raises(TypeError, match=r"`\w+` must be an array of numbers; got array"):
+                function(given)
 
 
 @pytest.mark.parametrize("value", [None, np.ma.masked_less([0.25, 0.75], 0.5)], ids=["nothing", "masked"])

@@ -295,7 +295,7 @@ def test_refused_arrays_are_not_consumed(plain):
         (TypeError, r"`tree` must hold arrays of JAX and NumPy; got MpmdArray", there, part, place),
         (ValueError, r"`shardings` must divide .* \(6, 8\) evenly; got P\(\('x', 'y'\)", there, u, at(P(("x", "y")))),
         (ValueError, r"must divide the axes of an array of shape \(6, 8\)", there, u, at(P(None, None, "x"))),
-        (TypeError, r"`tree` must not hold key.*moved; use `jax.random.key_data`", there, jax.random.key(0), at(P())),
+        (TypeError, r"`tree` must hold numbers; got key.*pass `jax.random.key_data", there, jax.random.key(0), at(P())),
         (TypeError, r"`tree` must hold MpmdArrays; got ArrayImpl", back, u, everywhere),
         (TypeError, r"`shardings` must hold NamedShardings; got P\(\)", back, part, P()),
     ]
@@ -324,7 +324,7 @@ def test_refused_arrays_are_not_consumed(plain):
         move([u, u], [everywhere, NamedSharding(mesh, P(), memory_kind="pinned_host")], donate=True)
     with pytest.raises(TypeError, match="`target` must be on a mesh of devices"):
         move(u, NamedSharding(mesh.abstract_mesh, P()))
-    with pytest.raises(TypeError, match="`tree` must hold arrays of numbers; got <U4"):
+    with pytest.raises(TypeError, match=r"`tree` must be an array of numbers; got .*<U4"):
         there(groups, np.array("text"), place)
     for threshold in (1e9, "1GB", True):
         with pytest.raises(TypeError, match=rf"`threshold` must be a whole number of bytes; got {threshold!r}"):
@@ -356,7 +356,7 @@ def test_stacks_that_are_refused(plain):
         (ValueError, r"must be on groups of `mesh`, with the same sharding in each", arrays, mesh, "x"),
         (ValueError, r"must hold arrays of the same shape and dtype", [arrays[0], arrays[1].astype(int)], mesh, "g"),
         (ValueError, r"must have a part in this process; got none", [], mesh, "g"),
-        (TypeError, r"`array` must not hold key.*; use `jax.random.key_data`", [jax.random.key(0)], mesh, "g"),
+        (TypeError, r"`array` must hold numbers; got key.*pass `jax.random.key_data", [jax.random.key(0)], mesh, "g"),
     ]
     for error, message, *arguments in cases:
         with pytest.raises(error, match=message):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from decompops import particles
 
+import checks
 import clouds
 import exchanges
 from helpers import make_mesh
@@ -215,3 +216,29 @@ def test_positions_that_are_not_real_are_refused(dtype, plain):
     p = pm.place(np.zeros((3, 2)))
     with pytest.raises(ValueError, match=rf"`positions` must be real numbers of shape .*; got .* {np.dtype(dtype)}"):
         p.replace(np.zeros(p.positions.shape, dtype))
+
+
+def test_attributes_of_any_dtype_move_and_others_are_refused(plain):
+    """Attributes have any dtype of JAX, except keys and numbers of less than one byte."""
+    dec = plain.Decomposition(make_mesh((8,)), shape=(8, 4), box=plain.Box(1.0), backend="native")
+    pm, rng = plain.particles.ParticleMesh(dec), np.random.default_rng(0)
+    refused = [name for name in checks.DTYPES if name.strip("u").startswith(("int2", "int4", "float4"))]
+    values = {n: jnp.asarray(rng.integers(0, 2, (40, 2)), n) for n in checks.DTYPES}
+    p = pm.place(rng.random((40, 2)), id=np.arange(40), **{n: values[n] for n in set(values) - set(refused)})
+    moved = pm.gather(pm.exchange(p.replace(p.positions + 0.3)))
+    for name in set(values) - set(refused):
+        np.testing.assert_array_equal(moved[name], np.asarray(values[name]))
+        assert moved[name].dtype == values[name].dtype
+
+    keys = jax.random.split(jax.random.key(0), p.positions.shape[0])
+    for given in (*(jnp.ones(p.positions.shape, name) for name in refused), keys):
+        wanted = "numbers; got key.*key_data" if given is keys else rf"numbers of at least one byte; got {given.dtype}"
+        for call in (
+            lambda x=given: pm.place(np.zeros((len(x), 2)), x=x),
+            lambda x=given: p.replace(x=x),
+            lambda x=given: pm.sum(p, x),
+            lambda x=given: dec.sum(jnp.broadcast_to(x.ravel()[0], dec.shape)),
+        ):
+            with pytest.raises(TypeError, match=rf"^`\w+` must hold {wanted}"):
+                call()
+    assert len(refused) >= 4
