@@ -154,6 +154,20 @@ def test_each_field_of_a_batch_is_a_system_of_its_own():
     assert_close(again.value, together.value, rtol=1e-8)
 
 
+@pytest.mark.parametrize(
+    "method",
+    [solve.GMRES, *(pytest.param(m, marks=pytest.mark.sweep) for m in (solve.CG, solve.MINRES, solve.BiCGStab))],
+)
+def test_a_mapped_batch_on_another_explicit_axis(method):
+    """The fields end at different steps, so `jax.vmap` maps all that the loops carry, also the number of a step."""
+    dec = dops.Decomposition(make_mesh((2, 4), "explicit"), shape=SHAPE, axes=("y",), pad=True)
+    operator, b = stencil(dec, WEIGHTS[method]), random_field((2, *SHAPE), seed=4)
+    fields = jax.device_put(dec.shard(b), jax.NamedSharding(dec.mesh, jax.P("x", "y")))
+    expected = np.linalg.solve(dense(stencil(decomposition((1, 1)), WEIGHTS[method])), b.reshape(2, -1).T).T
+    found = jax.jit(jax.vmap(lambda b: method(operator, rtol=1e-11)(b)))(fields)
+    assert_close(dec.gather(found).reshape(2, -1), expected, rtol=1e-8)
+
+
 @pytest.mark.xla
 @pytest.mark.parametrize("method", SOLVERS)
 def test_communication(method):
