@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.signal
 from decompops import spectral
+from decompops.spectral import _convolution
 from decompops.testing import assert_adjoint, assert_transposed
 from decompops.tools.hlo import collectives
 
@@ -158,6 +159,28 @@ def test_gradients_with_respect_to_parameters(backend):
     for order in range(2):
         expected = finite_difference(lambda x, i=order: derivatives(x)[i], np.asarray(2.0), np.asarray(1.0), 1e-4)
         assert abs(float(found[order + 1]) / expected - 1) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["auto", pytest.param("explicit", marks=pytest.mark.sweep)])
+def test_gradients_inside_a_shard_map_over_a_further_mesh_axis(kind, monkeypatch):
+    """The kernel is replicated over this axis, and the fields are not."""
+    monkeypatch.setattr(_convolution, "_BYTES", 1000)  # several pieces
+    shape, further = (4, 6, 5), jax.P("c")
+    fft = transform((2, 2, 2), shape, kind=kind, axes=("x", "y"))
+    kernel, f = random_field(doubled(shape, (0, 1, 2))), random_field((2, *shape), seed=1)
+
+    def energy(scale, f):
+        squares = spectral.Convolution(fft, scale * jnp.asarray(kernel))(f) ** 2
+        return jax.lax.psum(jnp.sum(squares) / 2, "c")
+
+    mapped = jax.shard_map(
+        energy, mesh=fft.decomposition.mesh, in_specs=(jax.P(), further), out_specs=jax.P(), axis_names={"c"}
+    )
+    by_scale, by_field = jax.jit(jax.grad(mapped, argnums=(0, 1)))(1.0, fft.decomposition.shard(f))
+    results = cell(fft) * np.stack([direct(part, kernel) for part in f])
+    assert_close(by_scale, np.sum(results**2), 1e-12)
+    expected = cell(fft) * np.stack([direct(part, kernel, transposed=True) for part in results])
+    assert_close(fft.decomposition.gather(by_field), expected, 1e-12)
 
 
 @pytest.mark.parametrize("axes", [("x", "y", "z"), pytest.param(("z",), marks=pytest.mark.sweep)])
