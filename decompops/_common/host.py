@@ -47,7 +47,7 @@ def host_array(x: Any, name: str | None = None) -> np.ndarray:
     """Return `np.asarray(x)` in the byte order of the machine.
 
     Raises `ValueError` for a masked array that hides values, and for an array of which other processes have a part;
-    `TypeError` for keys. Errors call it `name`.
+    `TypeError` for keys of `jax.random`. Errors call the array `name`.
     """
     check_mask(x, name)
     check_no_keys(getattr(x, "dtype", None), name)

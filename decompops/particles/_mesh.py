@@ -94,7 +94,7 @@ class ParticleMesh(eqx.Module):
         - `capacity`: the number of slots of each device; `None` to derive it from `room`.
         - `room`: how many more slots than particles the fullest device has, as a part of these particles: by default a
             quarter. There are at least eight more. A `capacity` overrides it.
-        - `attributes`: arrays of shape `(n, ...)` and of the dtypes of `Particles`, by name.
+        - `attributes`: arrays of shape `(n, ...)` by name. Their dtypes are those that `Particles` takes.
 
         **Returns:** the particles, in the order of `positions` on each device.
 

@@ -33,8 +33,8 @@ class Particles(eqx.Module):
         ```
 
     - `positions`: coordinates in units of the box, of shape `(slots, ndim)`.
-    - `attributes`: arrays of shape `(slots, ...)` and of any dtype of at least one byte, by name. For keys of
-        `jax.random`, take their `jax.random.key_data`.
+    - `attributes`: arrays of shape `(slots, ...)` and of any dtype of at least one byte, by name. Keys of
+        `jax.random` must be given as the numbers that `jax.random.key_data` returns for them.
     - `counts`: the number of particles on each device. Every device knows the three lists of numbers.
     - `needed`: the number of slots that each device needs. If one of these numbers is larger than the capacity,
         `ParticleMesh.exchange` has moved no particle; `check` then raises an error.

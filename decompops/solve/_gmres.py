@@ -77,7 +77,7 @@ class GMRES(AbstractSolver):
         one = jnp.ones_like(norm).astype(dtype)
         start = (
             state,
-            # On an Explicit mesh, `jax.vmap` shards all that the loop carries, and needs the mesh in all types.
+            # If `jax.vmap` maps this loop over an Explicit axis, the type of each carried array must name the mesh.
             lax.full_like(jnp.max(state.iterations), 0),
             system.select(state.active, system.times(1 / norm, r), 0.0),
             zeros_like(r)[None] * jnp.zeros((size + 1, *[1] * r.ndim), r.dtype),
