@@ -249,6 +249,22 @@ def manual_axes() -> set[str]:
     return axes_of_kind(jax.sharding.get_abstract_mesh(), AxisType.Manual)
 
 
+def while_any(goes_on: Callable[[Any], Array], step: Callable[[Any], Any], start: Any) -> Any:
+    """Return what `jax.lax.while_loop` returns, but end only when no group of devices goes on.
+
+    Inside a `shard_map` over further mesh axes, `goes_on` may differ between groups of devices. A permutation of XLA in
+    `step` waits for the devices of all groups, and would wait for ever for a group that has ended. So a `step` must
+    change nothing in a group that has ended.
+    """
+
+    def any_goes_on(carry: Any) -> Array:
+        outer = tuple(sorted(manual_axes()))
+        found = goes_on(carry)
+        return jax.lax.psum(found.astype(np.int32), outer) > 0 if outer else found
+
+    return jax.lax.while_loop(any_goes_on, step, start)
+
+
 def axes_to_map(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> frozenset[str]:
     """Return the mesh axes that a `shard_map` of an array with the sharding `spec` should map over.
 

@@ -7,6 +7,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool
 
+from .._common.sharding import while_any
 from .._operator.placed import Placed
 from ._cut import Cut
 from ._network import Network
@@ -43,7 +44,7 @@ def closed_parts(network: Network, most: int) -> tuple[Bool[Array, "parts *grid"
         return found, dec.max(found != labels)
 
     start = cut.merge(labels), jnp.ones((), bool)
-    labels = lax.while_loop(lambda carry: carry[1], spread, start)[0]
+    labels = while_any(lambda carry: carry[1], spread, start)[0]
 
     def pick(last: Array, _: None) -> tuple[Array, Array]:
         found = dec.max(jnp.where(labels < last, labels, 0))

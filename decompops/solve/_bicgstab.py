@@ -3,8 +3,9 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
+from .._common.sharding import while_any
 from ._solver import AbstractSolver
 from ._system import State, System
 
@@ -51,4 +52,4 @@ class BiCGStab(AbstractSolver):
             return state, r, r + system.times(beta, p - system.times(omega, v)), new
 
         start = (state, r, r, weight)
-        return lax.while_loop(lambda carry: jnp.any(carry[0].active), step, start)[0]
+        return while_any(lambda carry: jnp.any(carry[0].active), step, start)[0]

@@ -3,8 +3,9 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
+from .._common.sharding import while_any
 from .._common.typed import zeros_like
 from ._solver import AbstractSolver
 from ._system import State, System
@@ -54,4 +55,4 @@ class CG(AbstractSolver):
 
         zero, one = zeros_like(r), jnp.ones_like(state.norm)
         start = (state, r, zero, zero, one * jnp.inf, one)
-        return lax.while_loop(lambda carry: jnp.any(carry[0].active), step, start)[0]
+        return while_any(lambda carry: jnp.any(carry[0].active), step, start)[0]

@@ -8,6 +8,7 @@ import numpy as np
 from jax import Array, lax
 
 from .._common.check import Integer, as_number, check_count, taking
+from .._common.sharding import while_any
 from .._common.typed import zeros_like
 from ._solver import AbstractSolver
 from ._system import State, System
@@ -85,7 +86,7 @@ class GMRES(AbstractSolver):
             (columns[:, None] == columns[None]).astype(dtype) * one[None, None],
         )
         more = lambda carry: jnp.any(carry[0].active) & (carry[1] < size)
-        state, _, _, basis, rotation, triangle = lax.while_loop(more, step, start)
+        state, _, _, basis, rotation, triangle = while_any(more, step, start)
         # Only the steps that a field of the batch has made count.
         made = columns < (state.iterations - start[0].iterations)[None]
         weights = _solved(triangle, jnp.where(made, norm.astype(dtype)[None] * rotation[:-1, 0], 0))

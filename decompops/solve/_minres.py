@@ -3,8 +3,9 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
+from .._common.sharding import while_any
 from .._common.typed import zeros_like
 from ._solver import AbstractSolver
 from ._system import State, System
@@ -62,4 +63,4 @@ class MINRES(AbstractSolver):
         zero, one = zeros_like(r), jnp.ones_like(norm)
         rotations = (one, one, 0 * one, 0 * one)
         start = (state, r, (r, zero), (system.times(sign, z), norm, one), (zero, zero), rotations, norm)
-        return lax.while_loop(lambda carry: jnp.any(carry[0].active), step, start)[0]
+        return while_any(lambda carry: jnp.any(carry[0].active), step, start)[0]

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 
+from .._common.sharding import while_any
 from .._common.typed import zeros_like
 from ._fields import Fields
 from ._solution import RUNNING, Reason
@@ -121,7 +122,7 @@ def iterate(system: System, cycle: Cycle, b: Array, norm: Array) -> tuple[Array,
             recorded(end.residuals, end.iterations, running, kept / system.scale),
         )
 
-    carry = lax.while_loop(lambda carry: jnp.any(carry[3] == RUNNING), improved, start)
+    carry = while_any(lambda carry: jnp.any(carry[3] == RUNNING), improved, start)
     x, _, _, reason, iterations, residuals = carry
     return x, residuals, iterations, reason
 

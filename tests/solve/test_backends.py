@@ -3,11 +3,17 @@
 tests/mpi runs the same under `mpiexec`.
 """
 
+from dataclasses import replace
+
 import decompops as dops
+import jax
+import numpy as np
 import pytest
+from decompops import finite_volume, solve
+from jax.sharding import PartitionSpec as P
 
 import coefficients
-from helpers import assert_close, make_mesh, spec_of
+from helpers import assert_close, make_mesh, put, random_field, spec_of
 
 
 @pytest.mark.parametrize(
@@ -29,3 +35,24 @@ def test_results(backend, sizes, kind, names):
     for name in names:
         assert_close(dec.gather(found[name]), expected[name], 1e-8)
         assert not lead or spec_of(found[name])[0] == "c", name
+
+
+@pytest.mark.parametrize(("kind", "backend"), [("auto", "xla"), ("explicit", "native")])
+def test_groups_of_devices_with_different_numbers_of_steps(kind, backend):
+    """XLA's permutations wait for all devices, also for those of a group that has its solution already."""
+    mesh = make_mesh((2, 2, 2), kind)
+    dec = dops.Decomposition(mesh, shape=(4, 6, 2), axes=("x", "y"), backend=backend)
+
+    def solved(f):
+        operator = finite_volume.Diffusion(dec, 1.0, 0.5, boundary="dirichlet")
+        solvers = [method(operator, rtol=1e-9) for method in (solve.CG, solve.MINRES, solve.GMRES, solve.BiCGStab)]
+        solvers += [replace(solvers[0], preconditioner=solve.Multigrid(operator))]
+        solutions = [solver.solve(f) for solver in solvers]
+        return [(operator(one.value), one.iterations) for one in solutions]
+
+    f = random_field((2, 4, 6, 2)) * np.array([1.0, 0.0])[:, None, None, None]
+    inside = jax.shard_map(solved, mesh=mesh, axis_names={"c"}, in_specs=P("c"), out_specs=P("c"))
+    for found, steps in jax.jit(inside)(put(mesh, f, "c", "x", "y")):
+        assert_close(found, f, 1e-8)
+        steps = np.asarray(steps)
+        assert steps[0] > 0 == steps[1]
