@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 import jax
@@ -38,6 +38,14 @@ def sharded_like(x: Array, like: Array) -> Array:
     return x if sharding.mesh.empty or jax.typeof(x).sharding == sharding else jax.sharding.reshard(x, sharding)
 
 
+def typed_as_result(x: Array, argument: NamedSharding, lead: int, spec: Iterable[BatchEntry]) -> Array:
+    """Return `x` with the type of a result whose first `lead` axes have the sharding of the `argument`."""
+    if AxisType.Explicit not in argument.mesh.axis_types:
+        return x
+    sharding = result_sharding(argument, lead, spec)
+    return x if jax.typeof(x).sharding == sharding else jax.sharding.reshard(x, sharding)
+
+
 def zeros_like(x: Array) -> Array:
     """Return zeros with the dtype and the sharding in the type of `x`.
 
@@ -54,6 +62,17 @@ def reshape_behind(x: Array, lead: int, shape: tuple[int, ...], names: tuple[Bat
     if AxisType.Explicit not in sharding.mesh.axis_types:
         return jax.lax.reshape(x, new)
     return jax.lax.reshape(x, new, out_sharding=result_sharding(sharding, lead, names))
+
+
+def at_places(x: Array, places: np.ndarray) -> Array:
+    """Return `x[..., *places]`. `places` has a row for each of the last axes.
+
+    JAX does not differentiate this expression if an Explicit mesh axis shards one of the other axes.
+    """
+    sharding, lead = jax.typeof(x).sharding, x.ndim - len(places)
+    if AxisType.Explicit not in sharding.mesh.axis_types:
+        return x[..., *places]
+    return x.at[..., *places].get(out_sharding=result_sharding(sharding, lead, (None,)))
 
 
 def as_on_auto_axes(function: Callable[[Array], Array], x: Array) -> Array:

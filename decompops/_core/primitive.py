@@ -9,6 +9,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +37,7 @@ from .._common.sharding import (
     program_on,
     result_sharding,
 )
+from .._common.typed import typed_as_result
 
 
 def apply(call: Call, x: Array) -> Array:
@@ -195,12 +197,19 @@ def _lower_function(function: Callable, ctx, x, call: Call, **_):
         return lower(ctx, x, call=replace(call, backend=XLA(overlap=call.backend.overlap, wire=call.backend.wire)))
 
 
+def _pulled_back(cotangent: Array, x: Any, *, call: Call, **_) -> list[Array]:
+    """Apply the transpose to a cotangent. Its type may lack mesh axes: loops of JAX lose them, and users choose any."""
+    lead, spec = x.aval.ndim - call.plan.source.ndim, call.plan.target.spec
+    cotangent = typed_as_result(jnp.asarray(cotangent), x.aval.sharding, lead, spec)
+    return [apply(call.transpose(), cotangent)]
+
+
 for primitive in (operator_p, reduction_p):
     primitive.def_impl(_evaluate)
     primitive.def_abstract_eval(_abstract_value)
     batching.fancy_primitive_batchers[primitive] = functools.partial(_batching_rule, primitive)
-    # The user may pass tangents and cotangents with any sharding, so they are placed like inputs.
-    ad.deflinear2(primitive, lambda cotangent, x, *, call, **_: [apply(call.transpose(), jnp.asarray(cotangent))])
+    ad.deflinear2(primitive, _pulled_back)
+    # The user may pass tangents with any sharding, so they are placed like inputs.
     ad.defjvp(primitive, lambda tangent, x, *, call, **_: apply(call, jnp.asarray(tangent)))
     mlir.register_lowering(primitive, _lower)
 

@@ -17,6 +17,7 @@ from .._common.host import check_mask
 from .._common.placement import place_field
 from .._common.primes import has_prime_above
 from .._common.sharding import mesh_in_context
+from .._common.typed import at_places
 from .._core.layout import check_global
 from .._operator.transform import AbstractTransform
 from . import _vector
@@ -136,7 +137,7 @@ def _bispectrum(
     places = np.array([(pairs.index((i, j)), last) for i, j, last in triangles]).T
     number = jnp.abs(jnp.round(numbers[*places]))
     share = jnp.where(number == 0, 0, 1 / jnp.maximum(number, 1))  # The sums over no triangles are rounding errors.
-    mean = _vector.times(share, jnp.moveaxis(totals, 0, -2)[..., *places])
+    mean = _vector.times(share, at_places(jnp.moveaxis(totals, 0, -2), places))
     shells = np.array(triangles, np.int32)
     found = _vector.times_each(2 * of_transformed(fft, fft.box_lengths), mean)
     return Bispectrum((distances / jnp.maximum(modes, 1))[shells], found, number, jnp.asarray(shells))

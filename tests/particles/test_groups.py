@@ -57,3 +57,32 @@ def test_vmap_over_a_batch_that_groups_share(plain):
                 mapped(factors)
             every = mapped(jax.sharding.reshard(factors, P()))
             np.testing.assert_allclose(every[1], function(2.0), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("kind", "backend"), [("auto", "xla"), ("explicit", "native")])
+def test_derivatives_inside_a_shard_map_over_the_groups(kind, backend):
+    """Each group has weights, displacements and a field of its own. Another field is the same in all groups."""
+    mesh = make_mesh((2, 2, 2), kind)
+    dec = dops.Decomposition(mesh, shape=(4, 6, 2), axes=("x", "y"), box=dops.Box(1.0), backend=backend)
+    pm, rng = particles.ParticleMesh(dec, "tsc"), np.random.default_rng(5)
+    p = pm.place(rng.uniform(size=(20, 3)), capacity=20)
+    slots = p.positions.shape[0]
+
+    def of_group(w, d, field, common):
+        moved = pm.exchange(p.replace(p.positions + d[0], w=w[0]))
+        mass = pm.deposit(moved, moved["w"])
+        return pm.sum(moved, pm.read(moved, field[0] * mass) * pm.read(moved, common) + moved["w"] ** 2)
+
+    arrays = [rng.normal(size=(2, slots)), 0.3 * rng.normal(size=(2, slots, 3)), rng.normal(size=(2, *dec.shape))]
+    arrays += [rng.normal(size=dec.shape)]
+    specs = P("c", ("x", "y")), P("c", ("x", "y"), None), P("c", "x", "y"), P("x", "y")
+    of_groups = (P("c"), P("c"), P("c"), P())
+    gradient = jax.shard_map(
+        jax.grad(of_group, (0, 1, 2, 3)), mesh=mesh, axis_names={"c"}, in_specs=of_groups, out_specs=of_groups
+    )
+    found = jax.jit(gradient)(*[jax.device_put(x, NamedSharding(mesh, spec)) for x, spec in zip(arrays, specs)])
+    value = jax.jit(lambda *given: sum(of_group(*(x[i:][:1] for x in given[:3]), given[3]) for i in range(2)))
+    for i, x in enumerate(arrays):
+        step = 1e-6 * rng.normal(size=x.shape)
+        above, below = (value(*arrays[:i], x + sign * step, *arrays[i + 1 :]) for sign in (1, -1))
+        np.testing.assert_allclose(np.sum(found[i] * step), (above - below) / 2, rtol=1e-6, err_msg=str(i))

@@ -121,9 +121,6 @@ def everything(kind):
 
 VECTORS = {"Curl", "Divergence", "InverseCurl", "LerayProjection", "Burgers", "NavierStokes"}
 CHANNELS = {"FNO3D", "HaloConv3D", "SpectralConv3D"}
-# Inside a `shard_map` with `check_vma=True`, JAX cannot lower the gradient of a second `shard_map` that multiplies two
-# arguments.
-NO_GRADIENT_INSIDE = {"HaloConv3D"}
 # Older versions of JAX cannot lower `jax.lax.axis_index` in one `shard_map` inside another.
 OLD = jax.__version_info__ < (0, 10, 2)
 AXIS_INDEX = {"HaloExchange padded", "Stencil padded", "GaussianRandomField", "power_spectrum", "white_noise"}
@@ -148,12 +145,12 @@ def loss(operator):
     return lambda x: jnp.sum(jnp.abs(operator(x)) ** 2)
 
 
-def results(operator, *, gradient=True):
+def results(operator):
     """Return a function that computes the value, the gradient and, for an operator, the transpose."""
 
     def program(x):
         y = operator(x)
-        found = [y, jax.grad(loss(operator))(x)] if gradient else [y]
+        found = [y, jax.grad(loss(operator))(x)]
         return [*found, operator.T(y)] if isinstance(operator, dops.AbstractOperator) else found
 
     return program
@@ -169,7 +166,7 @@ def lower(name, kind, mapped, ambient):
     mesh = make_mesh((2, 2, 2), KINDS[kind])
     with jax.set_mesh(mesh) if ambient else contextlib.nullcontext():
         operator = everything(kind)[name]
-        program = results(operator, gradient=not (mapped and name in NO_GRADIENT_INSIDE))
+        program = results(operator)
         jax.jit(inside(program, mesh, ambient) if mapped else program).lower(field_for(name, mesh))
 
 
