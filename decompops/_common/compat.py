@@ -118,12 +118,17 @@ def by_parts(retyped: Callable[[Array], Array], x: Array) -> Array:
     return jax.lax.complex(retyped(x.real), retyped(x.imag)) if jnp.iscomplexobj(x) else retyped(x)
 
 
-def saving_nothing(function: Callable, *, prevent_cse: bool = True) -> Callable:
-    """Return `function`, the body of a `shard_map`, so that its derivative recomputes all intermediate results."""
-    # Inside another `shard_map`, JAX cannot lower the derivative of a `shard_map` that saves values which vary over the
-    # axes of the outer `shard_map`: "Cannot lower jaxpr with verifier errors" (JAX 0.10.2 and 0.12.0, no issue known).
-    # Remove this when tests/nn/test_halo_conv.py and tests/sweeps/test_matrix.py pass without it.
-    return jax.checkpoint(function, prevent_cse=prevent_cse)
+def custom_linear_solve(matvec: Callable, b: Any, solve: Callable, transpose_solve: Callable, **options: Any) -> Any:
+    """Return `jax.lax.custom_linear_solve`, whose functions `solve` and `transpose_solve` take b only."""
+    # Inside a `shard_map`, JAX lets the constants of these functions, such as wavenumbers, vary over the mesh axes over
+    # which b varies, and then evaluates the operations with them: "Primitive add requires varying manual axes to match"
+    # (JAX 0.12.0, no issue known). It does not evaluate the operations of a program. Remove this when
+    # tests/sweeps/test_groups.py passes without it.
+    programs = jax.jit(solve), jax.jit(transpose_solve)
+    own, transposed = ((lambda _, b, run=run: run(b)) for run in programs)
+    # In JAX 0.12, pyright infers that `lax.custom_linear_solve` never returns.
+    solution: Any = jax.lax.custom_linear_solve(jax.jit(matvec), b, own, transposed, **options)
+    return solution
 
 
 def count_up_to(bounds: tuple[float, ...], k: Array) -> Array:

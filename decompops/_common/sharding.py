@@ -161,7 +161,7 @@ def map_blocks(
     own, context = mesh_in_context(mesh), jax.sharding.get_abstract_mesh()
     # JAX takes an empty set as all mesh axes, without the Explicit ones over which a surrounding `jax.vmap` maps.
     manual = frozenset() if set(names) == set(own.axis_names) else frozenset(names)
-    options = {"in_specs": in_specs, "out_specs": out_specs, "axis_names": manual, "check_vma": check_types}
+    options = {"in_specs": in_specs, "out_specs": out_specs, "axis_names": manual}
 
     def on_block(*blocks: Any) -> Any:
         for name in sorted(set(names) - manual_axes()):
@@ -187,15 +187,16 @@ def map_blocks(
         if left := axes_of_kind(own, AxisType.Auto).difference(names, manual_axes()):
             without = functools.partial(without_spmd_name_p.bind, left=frozenset(left))
             arguments = jax.tree.map(lambda x: without(x) if isinstance(x, Tracer) else x, arguments)
-        if check_types or not manual_axes():
-            return jax.shard_map(on_block, mesh=passed, **options)(*arguments)
-        # Without checks, the types of results of operations do not say that they vary over the axes of the surrounding
-        # `shard_map`, and the types of arguments do, so loops refuse what they carry. Therefore arguments lose this
-        # part of their types by two operations that change nothing else, and the results of the function get it again.
-        untyped = lambda *blocks: on_block(*jax.tree.map(lambda x: jax.lax.squeeze(x[None], (0,)), blocks))
+        if not manual_axes():
+            return jax.shard_map(on_block, mesh=passed, check_vma=check_types, **options)(*arguments)
+        # Without checks, JAX does not know over which axes of the surrounding `shard_map` the results vary. It would
+        # refuse derivatives and the carries of loops that have these axes in their types. So nothing has them here. The
+        # derivative by an argument that does not vary over an axis, such as a parameter, is a sum over this axis.
+        arguments = jax.tree.map(jnp.asarray, arguments)
         varying = frozenset().union(*(jax.typeof(x).manual_axis_type.varying for x in jax.tree.leaves(arguments)))
-        results = jax.shard_map(untyped, mesh=passed, **options)(*arguments)
-        return jax.tree.map(lambda y: varying_over(y, varying), results)
+        untyped = jax.tree.map(lambda x: retype_p.bind(varying_over(x, varying), varying=frozenset()), arguments)
+        results = jax.shard_map(on_block, mesh=passed, check_vma=False, **options)(*untyped)
+        return jax.tree.map(lambda y: retype_p.bind(y, varying=varying), results)
 
     return mapped
 
@@ -204,6 +205,18 @@ def varying_over(x: Array, axes: frozenset[str]) -> Array:
     """Return `x`, typed as varying over the manual mesh axes `axes`, too."""
     more = tuple(axes - jax.typeof(x).manual_axis_type.varying)
     return jax.lax.pcast(x, more, to="varying") if more else x
+
+
+# Returns its argument, typed as varying over the manual mesh axes `varying`. Unlike that of `pcast`, its transpose adds
+# nothing up, because the numbers vary over these axes in any case.
+retype_p = Primitive("typed_as_varying")
+retype_p.def_impl(lambda x, *, varying: x)
+retype_p.def_abstract_eval(lambda x, *, varying: x.update(manual_axis_type=x.manual_axis_type.update(varying=varying)))
+ad.deflinear2(
+    retype_p, lambda cotangent, x, *, varying: [retype_p.bind(cotangent, varying=x.aval.manual_axis_type.varying)]
+)
+batching.defvectorized(retype_p)
+mlir.register_lowering(retype_p, lambda context, x, *, varying: [x])
 
 
 # Returns its argument. On Auto meshes, JAX cannot map a `shard_map` over a mesh axis that this `shard_map` has `left`

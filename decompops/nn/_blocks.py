@@ -11,7 +11,6 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec
 
-from .._common import compat
 from .._common.blocks import Blocks, flat_names
 from .._common.check import check_one_or_each
 from .._common.sharding import map_blocks
@@ -102,7 +101,7 @@ def on_blocks(
         return result
 
     # In a derivative, XLA can merge these recomputations with the first computation.
-    forgetting = functools.partial(compat.saving_nothing, prevent_cse=False)
+    forgetting = functools.partial(jax.checkpoint, prevent_cse=False)
 
     # Both operators stay outside of the `shard_map`, because they know batches: for a kernel inside, XLA would gather
     # the fields that a further mesh axis shards. A derivative stores `x`, not the windows.

@@ -10,7 +10,6 @@ from jax import Array, lax
 
 from .._common.blocks import Blocks, MeshAxis, entry_names
 from .._common.broadcast import aligned
-from .._common.typed import equally_varying
 from .._core.block_reduction import BlockReduction
 from .._core.reductions import cleared, wide
 
@@ -42,11 +41,8 @@ class Fields:
         field = cleared(field, self.lengths)
         return field if self.open_cells is None else jnp.where(aligned(self.open_cells, field), field, 0)
 
-    def projection(self, like: Array) -> Callable[[Array], Array]:
-        """Return a function that subtracts the mean of each component, in each part of the grid, by one all-reduce.
-
-        `like` is a field of the batch.
-        """
+    def projection(self) -> Callable[[Array], Array]:
+        """Return a function that subtracts the mean of each component, in each part of the grid, by one all-reduce."""
         parts, ndim = self.closed_parts, len(self.lengths)
         cells = self.open_cells if parts is None else parts
 
@@ -55,8 +51,7 @@ class Fields:
 
         # The number of cells is computed here, and not in each step.
         number = jnp.asarray(float(math.prod(self.lengths))) if cells is None else totals(cells.astype(float))
-        # JAX does not run `custom_linear_solve` with constants that vary over fewer manual mesh axes than its fields.
-        number, _ = equally_varying(jnp.maximum(number, 1), like)
+        number = jnp.maximum(number, 1)
 
         def without_mean(field: Array) -> Array:
             field = self.clear(field)

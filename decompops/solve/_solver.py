@@ -15,12 +15,13 @@ from jax import Array, lax
 from jax.core import Tracer
 from jaxtyping import Inexact, Shaped
 
+from .._common import compat
 from .._common.check import Integer, Real, as_number, check_choice, check_count, check_inexact, check_number, taking
 from .._common.host import device_array
 from .._common.placement import known
 from .._common.remember import in_one_program, keep_if_traced
 from .._common.sharding import mesh_of_type
-from .._common.typed import sharded_like, zeros_like
+from .._common.typed import equally_varying, sharded_like, zeros_like
 from .._core.block_reduction import BlockReduction
 from .._core.layout import Layout, check_global
 from .._core.reductions import wide
@@ -260,12 +261,16 @@ class AbstractSolver(AbstractOperator):
 @functools.partial(in_one_program, has_loop=True)
 def _solved(solver: AbstractSolver, b: Array, guess: Array | None, lose: bool) -> tuple[Array, Array, Array, Array]:
     """Return the solution, the relative residuals, the number of steps, and the reason, for a `b` in its place."""
+    # JAX differentiates `custom_linear_solve` inside a `shard_map` only if all arrays vary over the same mesh axes.
+    arrays, rest = eqx.partition((solver, b, guess), eqx.is_array)
+    leaves, tree = jax.tree.flatten(arrays)
+    solver, b, guess = eqx.combine(tree.unflatten(equally_varying(*leaves)), rest)
     operator, precondition, fields = solver.operator, solver.preconditioner or (lambda r: r), solver._fields
     dtype = b.dtype
     # The sums over a grid that scale a system, and the squares of its numbers, may be beyond half precision.
     b = _fitting(operator, b.astype(wide(dtype)))
     b = b if fields.open_cells is None else fields.clear(b)
-    projected = fields.projection(b) if solver._ignores_constants else lambda x: x
+    projected = fields.projection() if solver._ignores_constants else lambda x: x
     right, scale = projected(b), lax.stop_gradient(fields.norm_of_any_size(b))
     incompatible = scale < 0
     if solver._ignores_constants and solver.null_space == "operator":
@@ -313,13 +318,12 @@ def _solved(solver: AbstractSolver, b: Array, guess: Array | None, lose: bool) -
         is_lost = may_be_lost & (reason != Reason.CONVERGED.value) | (reason == Reason.NOT_FINITE.value)
         return fields.select(is_lost, jnp.nan, projected(fields.times(size, x))), tuple(found)
 
-    # In JAX 0.12, pyright infers that `custom_linear_solve` never returns.
     with mesh_of_type(b):
-        solution: Any = lax.custom_linear_solve(
+        solution = compat.custom_linear_solve(
             lambda x: sharded_like(operator(x), b),
             right,
-            lambda _, given: solve(operator, precondition, given),
-            lambda _, given: solve(_transposed(operator, b), _transposed_preconditioner(precondition, b), given),
+            lambda given: solve(operator, precondition, given),
+            lambda given: solve(_transposed(operator, b), _transposed_preconditioner(precondition, b), given),
             has_aux=True,
         )
     x, (residuals, iterations, reason) = solution

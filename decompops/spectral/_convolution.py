@@ -14,7 +14,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Inexact, Shaped
 
 from .._basis.fourier import Fourier
-from .._common import compat
 from .._common.blocks import flat_names
 from .._common.check import check_axes, check_dtype
 from .._common.host import device_array
@@ -183,10 +182,7 @@ def _convolved(operator: Convolution, x: Array, *, transposed: bool) -> Array:
         return _on_block(eqx.combine(arrays, rest), grid, block, transposed=transposed)
 
     # A `shard_map` over no mesh axis would be one over all of them.
-    # Inside another `shard_map`, JAX refuses a derivative whose type lacks the manual axes of that `shard_map`.
-    inside = bool(manual_axes())
-    on_block = functools.partial(compat.saving_nothing, prevent_cse=False)(run) if inside else run
-    mapped = map_blocks(on_block, mesh, names, (specs, field), field, check_types=inside) if names else run
+    mapped = map_blocks(run, mesh, names, (specs, field), field, check_types=False) if names else run
     return mapped(arrays, x)
 
 

@@ -20,7 +20,7 @@ from .._basis.base import AbstractBasis
 from .._common import compat
 from .._common.blocks import Blocks, axis_names, flat_names
 from .._common.host import check_mask
-from .._common.sharding import manual_axes, map_blocks
+from .._common.sharding import map_blocks
 from .._common.typed import batch_in_type
 from .._core.block_reduction import BlockReduction
 from .._core.decomposition import Decomposition
@@ -110,7 +110,7 @@ def shell_sums(
     blocks, dtype, shells = lattice.blocks, values.dtype, len(bounds) - 1
     ndim, result = blocks.ndim, ("s",) if across is None else ("p", "s")
 
-    @compat.saving_nothing
+    @jax.checkpoint  # Otherwise a derivative would store the shell of each point.
     def sums(values: Array) -> tuple[Array, Array, Array]:
         position = lattice.coordinates(dtype)
         distance = _vector.length(position)
@@ -236,10 +236,9 @@ def summed_over_grid(
     specs = tuple(PartitionSpec(*lead, *[None] * own, *blocks.spec) for lead, own in zip(leads, axes))
     field = PartitionSpec(*batch, *blocks.spec)
     with_devices = lambda block: tuple(jnp.expand_dims(one, tuple(range(-ndim, 0))) for one in function(block))
-    # Inside another `shard_map`, JAX compares the types of derivatives. In a `jax.vmap` with `spmd_axis_name`, it gives
-    # numbers a type that they cannot have here, before `map_blocks` could refuse this argument.
-    types = bool(manual_axes())
-    found = map_blocks(with_devices, dec.mesh, set(flat_names(field)), field, specs, check_types=types)(x)
+    # In a `jax.vmap` with `spmd_axis_name`, JAX gives numbers a type that they cannot have here, before `map_blocks`
+    # could refuse this argument.
+    found = map_blocks(with_devices, dec.mesh, set(flat_names(field)), field, specs, check_types=False)(x)
     parts = tuple(blocks.parts[axis] for axis in blocks.order)
     over = BlockReduction(dec.mesh, Blocks(parts, parts, tuple(blocks.spec)), dec.backend, dec.backend.caller(), name)
     return tuple(map(over, found))

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import solve
+from decompops import finite_volume, solve
+from jax.sharding import PartitionSpec as P
 
-from helpers import assert_close, make_mesh, random_field
+from helpers import assert_close, finite_difference, make_mesh, put, random_field
 from systems import SHAPE, WEIGHTS, Shifted, decomposition, dense, stencil
 
 
@@ -108,3 +109,21 @@ def test_derivatives_that_are_not_converged_are_nan():
     for choice, is_nan in (("raise", True), ("return", False)):
         ours, _ = losses(solve.CG, dec, max_steps=3, if_unconverged=choice)
         assert bool(jnp.isnan(jax.jit(jax.grad(ours))(a, b)).any()) == is_nan
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_a_coefficient_that_groups_of_devices_share(kind):
+    """Inside a `shard_map` over the groups, the derivative by the coefficient is the sum over the groups."""
+    mesh = make_mesh((2, 2, 2), kind)
+    dec = dops.Decomposition(mesh, shape=(4, 6, 2), axes=("x", "y"))
+
+    def energy(a, f):
+        return jnp.sum(solve.CG(finite_volume.Diffusion(dec, a, boundary="dirichlet"), rtol=1e-11)(f) * f)
+
+    a, f = 1 + random_field((4, 6, 2)) ** 2, random_field((2, 4, 6, 2), seed=1)
+    axes = {"axis_names": {"c"}, "in_specs": (P(), P("c")), "out_specs": P()}
+    gradient = jax.shard_map(lambda a, f: jax.grad(energy)(a, f[0]), mesh=mesh, **axes)
+    found = np.asarray(jax.jit(gradient)(put(mesh, a, "x", "y"), put(mesh, f, "c", "x", "y")))
+    both = jax.jit(lambda a: sum(energy(a, put(mesh, one, "x", "y")) for one in f))
+    slope = finite_difference(lambda a: float(both(put(mesh, a, "x", "y"))), a, random_field((4, 6, 2), seed=2), 1e-5)
+    assert_close(np.sum(found * random_field((4, 6, 2), seed=2)), slope, 1e-7)
