@@ -19,7 +19,16 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from .agreement import check_same_array
 from .blocks import BatchEntry, Blocks, batch_spec, entry_names, spec_entry
-from .sharding import array_spec, axes_of_kind, entries_of, explicit_spec, is_eager, manual_axes, mesh_in_context
+from .sharding import (
+    array_spec,
+    axes_of_kind,
+    entries_of,
+    explicit_spec,
+    is_eager,
+    manual_axes,
+    mesh_in_context,
+    result_sharding,
+)
 
 
 def place_field(x: Array, mesh: Mesh | AbstractMesh, blocks: Blocks, batch: tuple[BatchEntry, ...]) -> Array:
@@ -80,6 +89,24 @@ def place(x: Array, sharding: NamedSharding) -> Array:
     # `jit(auto_axes(...))`. So the constraint then names the mesh of the context, which has no devices.
     own = mesh if mesh == sharding.mesh else jax.sharding.get_abstract_mesh()
     return jax.lax.with_sharding_constraint(x, NamedSharding(own, sharding.spec))
+
+
+def typed_as_result(
+    x: Array, argument: NamedSharding, lead: int, spec: PartitionSpec, mesh: Mesh | AbstractMesh
+) -> Array:
+    """Return `x` with the type of a result on `mesh` whose first `lead` axes are sharded like those of the `argument`.
+
+    `argument` is the sharding in the type of this argument. Auto axes are in no type, so they stay as they are.
+    """
+    if AxisType.Explicit not in argument.mesh.axis_types:
+        return x
+    own, wanted = jax.typeof(x).sharding, result_sharding(argument, lead, spec)
+    if own == wanted:
+        return x
+    x = jax.sharding.reshard(x, wanted)
+    # A type names no devices. If the type of `x` had no mesh, no input may tell the program its devices.
+    unknown = own.mesh.empty and jax.sharding.get_abstract_mesh().empty and isinstance(mesh, Mesh)
+    return jax.device_put(x, NamedSharding(mesh, wanted.spec)) if unknown else x
 
 
 def known(x: Array) -> Array:

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import cast
 
 import jax
@@ -36,14 +36,6 @@ def sharded_like(x: Array, like: Array) -> Array:
     """Return `x` with the sharding in the type of `like`, an array of the same shape."""
     sharding = jax.typeof(like).sharding
     return x if sharding.mesh.empty or jax.typeof(x).sharding == sharding else jax.sharding.reshard(x, sharding)
-
-
-def typed_as_result(x: Array, argument: NamedSharding, lead: int, spec: Iterable[BatchEntry]) -> Array:
-    """Return `x` with the type of a result whose first `lead` axes have the sharding of the `argument`."""
-    if AxisType.Explicit not in argument.mesh.axis_types:
-        return x
-    sharding = result_sharding(argument, lead, spec)
-    return x if jax.typeof(x).sharding == sharding else jax.sharding.reshard(x, sharding)
 
 
 def zeros_like(x: Array) -> Array:

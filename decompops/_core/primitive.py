@@ -25,7 +25,7 @@ from .._backend.execute import run_on_block
 from .._backend.xla.backend import XLA
 from .._common.blocks import entry_names
 from .._common.memory_layout import exported
-from .._common.placement import batch_of, batch_of_concrete, place_field
+from .._common.placement import batch_of, batch_of_concrete, place_field, typed_as_result
 from .._common.sharding import (
     array_spec,
     explicit_spec,
@@ -37,7 +37,6 @@ from .._common.sharding import (
     program_on,
     result_sharding,
 )
-from .._common.typed import typed_as_result
 
 
 def apply(call: Call, x: Array) -> Array:
@@ -197,10 +196,12 @@ def _lower_function(function: Callable, ctx, x, call: Call, **_):
         return lower(ctx, x, call=replace(call, backend=XLA(overlap=call.backend.overlap, wire=call.backend.wire)))
 
 
-def _pulled_back(cotangent: Array, x: Any, *, call: Call, **_) -> list[Array]:
+def _pulled_back(cotangent: Array | np.ndarray, x: Any, *, call: Call, **_) -> list[Array]:
     """Apply the transpose to a cotangent. Its type may lack mesh axes: loops of JAX lose them, and users choose any."""
-    lead, spec = x.aval.ndim - call.plan.source.ndim, call.plan.target.spec
-    cotangent = typed_as_result(jnp.asarray(cotangent), x.aval.sharding, lead, spec)
+    cotangent, target = jnp.asarray(cotangent), call.plan.target
+    if isinstance(cotangent, Tracer):
+        batch = x.aval.ndim - target.ndim
+        cotangent = typed_as_result(cotangent, x.aval.sharding, batch, target.spec, mesh_in_context(call.mesh))
     return [apply(call.transpose(), cotangent)]
 
 

@@ -68,7 +68,7 @@ def test_derivatives_inside_a_shard_map_over_the_groups(kind, backend):
     p = pm.place(rng.uniform(size=(20, 3)), capacity=20)
     slots = p.positions.shape[0]
 
-    def of_group(w, d, field, common):
+    def of_group(w, d, field, common, p):
         moved = pm.exchange(p.replace(p.positions + d[0], w=w[0]))
         mass = pm.deposit(moved, moved["w"])
         return pm.sum(moved, pm.read(moved, field[0] * mass) * pm.read(moved, common) + moved["w"] ** 2)
@@ -77,11 +77,10 @@ def test_derivatives_inside_a_shard_map_over_the_groups(kind, backend):
     arrays += [rng.normal(size=dec.shape)]
     specs = P("c", ("x", "y")), P("c", ("x", "y"), None), P("c", "x", "y"), P("x", "y")
     of_groups = (P("c"), P("c"), P("c"), P())
-    gradient = jax.shard_map(
-        jax.grad(of_group, (0, 1, 2, 3)), mesh=mesh, axis_names={"c"}, in_specs=of_groups, out_specs=of_groups
-    )
-    found = jax.jit(gradient)(*[jax.device_put(x, NamedSharding(mesh, spec)) for x, spec in zip(arrays, specs)])
-    value = jax.jit(lambda *given: sum(of_group(*(x[i:][:1] for x in given[:3]), given[3]) for i in range(2)))
+    axes = {"axis_names": {"c"}, "in_specs": (*of_groups, P()), "out_specs": of_groups}
+    gradient = jax.shard_map(jax.grad(of_group, (0, 1, 2, 3)), mesh=mesh, **axes)
+    found = jax.jit(gradient)(*[jax.device_put(x, NamedSharding(mesh, spec)) for x, spec in zip(arrays, specs)], p)
+    value = jax.jit(lambda *given: sum(of_group(*(x[i:][:1] for x in given[:3]), given[3], p) for i in range(2)))
     for i, x in enumerate(arrays):
         step = 1e-6 * rng.normal(size=x.shape)
         above, below = (value(*arrays[:i], x + sign * step, *arrays[i + 1 :]) for sign in (1, -1))
