@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decompops import finite_volume, nn, pde, solve, spectral
+from decompops import nn, pde, spectral
 from decompops.testing import assert_adjoint, assert_transposed
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec as P
 
@@ -178,21 +178,3 @@ def test_an_array_that_a_shard_map_over_another_axis_closes_over():
     add = lambda a: a + fft.inverse(fft(u))
     mapped = jax.jit(jax.shard_map(add, mesh=mesh, in_specs=P("c"), out_specs=P("c"), axis_names={"c"}))
     assert_close(mapped(a), a + np.asarray(u))
-
-
-@pytest.mark.parametrize(("kind", "backend"), [("auto", "native"), ("explicit", "xla")])
-def test_loops_inside_a_shard_map_over_the_axis_of_the_batch(kind, backend):
-    """The loops of convolutions and solvers carry fields that vary over this axis."""
-    mesh = make_mesh((2, 2, 2), kind, names=("c", "x", "y"))
-    dec, u = dops.Decomposition(mesh, shape=SHAPE, backend=backend), random_field((2, *SHAPE))
-
-    def convolved(u):
-        return spectral.Convolution(dops.FFT(dec, real=True), lambda *x: jnp.exp(-sum(one**2 for one in x)))(u)
-
-    def solved(u):
-        operator = finite_volume.Diffusion(dec, 1.0, boundary="neumann")
-        return solve.CG(operator, solve.Multigrid(operator), null_space="constants", rtol=1e-10)(u)
-
-    for function in (convolved, solved):
-        mapped = jax.shard_map(function, mesh=mesh, in_specs=P("c"), out_specs=P("c"), axis_names={"c"})
-        assert_close(jax.jit(mapped)(put(mesh, u, "c", "x", "y")), jax.jit(function)(put(mesh, u, "c", "x", "y")))
