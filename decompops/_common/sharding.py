@@ -156,7 +156,8 @@ def map_blocks(
 ) -> Callable:
     """Return a function of global arrays that applies `function` to each block, with the mesh axes `names` manual.
 
-    With `check_types=False`, JAX does not check over which mesh axes results are replicated.
+    With `check_types=False`, and inside another `shard_map`, JAX does not check over which mesh axes results are
+    replicated.
     """
     own, context = mesh_in_context(mesh), jax.sharding.get_abstract_mesh()
     # JAX takes an empty set as all mesh axes, without the Explicit ones over which a surrounding `jax.vmap` maps.

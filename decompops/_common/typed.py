@@ -57,9 +57,9 @@ def reshape_behind(x: Array, lead: int, shape: tuple[int, ...], names: tuple[Bat
 
 
 def at_places(x: Array, places: np.ndarray) -> Array:
-    """Return `x[..., *places]`. `places` has a row for each of the last axes.
+    """Return `x[..., *places]`, the numbers at some places of the last axes. Row i of `places` indexes one such axis.
 
-    JAX does not differentiate this expression if an Explicit mesh axis shards one of the other axes.
+    If an Explicit mesh axis shards one of the first axes, JAX cannot differentiate the expression itself.
     """
     sharding, lead = jax.typeof(x).sharding, x.ndim - len(places)
     if AxisType.Explicit not in sharding.mesh.axis_types:

@@ -210,7 +210,7 @@ for primitive in (operator_p, reduction_p):
     primitive.def_abstract_eval(_abstract_value)
     batching.fancy_primitive_batchers[primitive] = functools.partial(_batching_rule, primitive)
     ad.deflinear2(primitive, _pulled_back)
-    # The user may pass tangents with any sharding, so they are placed like inputs.
+    # Users may pass tangents with any sharding. `apply` shards them like fields.
     ad.defjvp(primitive, lambda tangent, x, *, call, **_: apply(call, jnp.asarray(tangent)))
     mlir.register_lowering(primitive, _lower)
 

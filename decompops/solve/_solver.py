@@ -261,7 +261,8 @@ class AbstractSolver(AbstractOperator):
 @functools.partial(in_one_program, has_loop=True)
 def _solved(solver: AbstractSolver, b: Array, guess: Array | None, lose: bool) -> tuple[Array, Array, Array, Array]:
     """Return the solution, the relative residuals, the number of steps, and the reason, for a `b` in its place."""
-    # JAX differentiates `custom_linear_solve` inside a `shard_map` only if all arrays vary over the same mesh axes.
+    # Inside a `shard_map`, JAX differentiates `custom_linear_solve` only if the types of all arrays that it uses name
+    # the same varying mesh axes.
     arrays, rest = eqx.partition((solver, b, guess), eqx.is_array)
     leaves, tree = jax.tree.flatten(arrays)
     solver, b, guess = eqx.combine(tree.unflatten(equally_varying(*leaves)), rest)

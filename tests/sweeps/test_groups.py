@@ -1,4 +1,4 @@
-"""Tests of groups of devices: a further mesh axis shards a batch, and each group has a field of its own.
+"""Tests of groups of devices: one mesh axis shards the batch, and the devices along the others share one field.
 
 The program of a group may run inside of a `jax.shard_map` over that axis, or the whole batch is an argument. Values and
 gradients are compared with those of each field alone.
